@@ -1,0 +1,150 @@
+"""The one bag that is passed around, and the ports behind which the outside world stands.
+
+Use cases take a ``Services`` as their first argument and nothing else from outside: no module-level clients,
+no environment. ``config.wiring`` fills the bag; tests fill it with real servers and, where a port has one,
+a fake that passes the same conformance suite as the real thing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from concurrent.futures import Future
+
+    from anex.catalog import Catalog, ModelSpec
+    from anex.clock import Clock
+    from anex.db import Database
+    from anex.jobs.model import Step
+    from anex.objects import ObjectStore
+
+
+class Dispatcher(Protocol):
+    """Rings doorbells. Every ring may be lost, late or twice: Postgres is the truth.
+
+    A ring never raises: the sweeper rings again what stays undone (ARCHITECTURE.md, rule 1).
+    """
+
+    def ring_step(self, job_id: str, step: Step, model_queue: str) -> None:
+        """Ask for the plan of a job from ``step`` on."""
+
+    def ring_spans(self, job_id: str, span_count: int) -> None:
+        """Ask for ``span_count`` token-counting messages of a job."""
+
+    def ring_model(self, model_queue: str, count: int = 1) -> None:
+        """Say ``count`` times "there is work" on a model's run queue."""
+
+    def run_queue_length(self, model_queue: str) -> int:
+        """Messages waiting on a model's run queue. Raises ``BrokerUnavailable``."""
+
+
+class TokenCounter(Protocol):
+    """Counts what one model's engine will report as ``usage.prompt_tokens``."""
+
+    def count_chat(self, messages: Sequence[Mapping[str, Any]], template_kwargs: Mapping[str, Any]) -> int:
+        """Tokens of the rendered conversation, generation prompt included. Text parts only."""
+
+    def count_texts(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text as an embedding engine reads it, special tokens included."""
+
+
+class TokenCounters(Protocol):
+    """Hands out one counter a model; at most two tokenizers live in a process."""
+
+    def for_model(self, spec: ModelSpec) -> TokenCounter:
+        """Return the model's counter. Raises ``ModelFilesMissing`` when they were never pulled."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRequest:
+    """One request to an engine: the path of its HTTP surface and the encoded JSON body."""
+
+    path: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EngineAnswer:
+    """What an engine answered: HTTP status and raw body, 4xx and 5xx included."""
+
+    status: int
+    body: bytes
+
+
+class Engine(Protocol):
+    """A running model server (vLLM, laya or the fake), reached over its Unix socket.
+
+    One client serves a whole worker process and may be used from any thread. It bounds rows in flight and request bytes
+    (``submit`` blocks while the budget is used up), so that memory does not grow with the job.
+    """
+
+    def submit(self, request: EngineRequest) -> Future[EngineAnswer]:
+        """Start one request; blocks for budget.
+
+        The future raises ``EngineGone`` when the engine died or cut the connection before answering, and
+        ``CancelledError`` after ``abort``.
+        """
+
+    def abort(self, futures: Sequence[Future[EngineAnswer]]) -> None:
+        """Give up on requests in flight; the engine stops computing them."""
+
+    def progress(self) -> int:
+        """Return a counter that grows while the engine works: tokens in, tokens out and finished requests."""
+
+    def in_flight(self) -> int:
+        """Return the number of requests started and not yet answered."""
+
+    def is_ready(self) -> bool:
+        """Whether the engine answers its health check now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Every duration the core waits for or promises, in seconds. Tests use short ones."""
+
+    lease_seconds: float = 90.0
+    heartbeat_seconds: float = 20.0
+    sweep_seconds: float = 15.0
+    ring_backoff_seconds: float = 15.0
+    ring_backoff_max_seconds: float = 600.0
+    drain_seconds: float = 30.0
+    checkpoint_seconds: float = 60.0
+    upload_window_seconds: int = 3600
+    upload_grace_seconds: int = 3600
+    approval_window_seconds: int = 24 * 3600
+    input_retention_seconds: int = 7 * 24 * 3600
+    result_retention_seconds: int = 30 * 24 * 3600
+    result_link_seconds: int = 3600
+    estimate_stall_seconds: int = 2 * 3600
+    worker_alive_seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Every bound of the contract that is not a model's own."""
+
+    input_max_bytes: int = 1 << 30
+    rows_max: int = 10_000_000
+    line_max_bytes: int = 400 << 20
+    first_look_bytes: int = 64 << 10
+    jobs_awaiting_approval_max: int = 10
+    sampled_rows_per_day: int = 100_000
+    faults_reported_max: int = 20
+    output_tokens_max: int = 32_768
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything a use case may touch."""
+
+    catalog: Catalog
+    database: Database
+    objects: ObjectStore
+    dispatcher: Dispatcher
+    counters: TokenCounters
+    clock: Clock
+    timings: Timings
+    limits: Limits
+    region: str
