@@ -1,0 +1,226 @@
+"""Check a whole input in one pass: faults, rows, spans, and the sample's candidates.
+
+Memory does not grow with rows except by 8 bytes an id (``duplicates``), a few numbers a span, and the
+reservoir's bound. A second pass over the file is needed only where two ids have one hash.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import xxhash
+
+from anex.estimating.sample import SAMPLE_ROWS
+from anex.rows.decode import collector_off, decode_block, line_format, oversize_fault
+from anex.rows.duplicates import IdHashes, Suspects, find_duplicates
+from anex.rows.envelope import OwnSettings
+from anex.rows.faults import FaultList, RowRefused, describe_line
+from anex.rows.jsonl import LINE_MAX_BYTES, OversizeLine, cut_line_blocks
+from anex.rows.reservoir import Reservoir, Sample
+from anex.rows.spans import Span, SpanCutter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from anex.catalog import ModelSpec
+    from anex.rows.decode import DecodedBlock
+    from anex.rows.envelope import RowClass
+    from anex.rows.settings import RowSettings
+_encode = msgspec.json.Encoder().encode
+
+PROGRESS_BYTES = 8 << 20
+VERDICTS_REMEMBERED = 4096
+"""How many different settings of rows are judged once only; a file with more has some judged again."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckLimits:
+    """Bounds of an input (``services.Limits`` has the installation's)."""
+
+    rows_max: int = 10_000_000
+    line_max_bytes: int = LINE_MAX_BYTES
+    faults_reported_max: int = 20
+    sample_rows: int = SAMPLE_ROWS
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What one pass found. Spans, classes and sample mean something only where there are no faults.
+
+    ``suspects`` with hashes ask for ``RowChecker.find_duplicates`` before the input may be called valid.
+    """
+
+    rows: int
+    size_bytes: int
+    spans: tuple[Span, ...]
+    sample: Sample
+    classes: tuple[RowClass, ...]
+    """The classes that occurred; ``Stratum.class_index`` is a place in here."""
+    class_rows: tuple[int, ...]
+    """How many rows each class has."""
+    faults: FaultList
+    suspects: Suspects
+
+
+@dataclass(frozen=True, slots=True)
+class RowChecker:
+    """Checks inputs for one job: its model, its settings, and a seed (the input's ETag) for the sample.
+
+    ``find_grammar_fault`` is asked about each distinct well-formed ``response_format`` of a row; it returns
+    why the grammar backend can't compile it, or None.
+    """
+
+    spec: ModelSpec
+    settings: RowSettings
+    seed: str
+    limits: CheckLimits = field(default_factory=CheckLimits)
+    find_grammar_fault: Callable[[Mapping[str, Any]], str | None] | None = None
+
+    def check_stream(
+        self, blocks: Iterable[bytes], on_progress: Callable[[int, int], None] | None = None
+    ) -> Summary:
+        """Read the whole file, given as blocks cut anywhere, and return what it holds.
+
+        ``on_progress(bytes, rows)`` is called every 8 MiB. Reading stops early only at too many rows.
+        Raises ``NotBuiltYet`` for a kind of model that this version does not serve.
+        """
+        check = _Pass(self)
+        metered = _meter(blocks, check, on_progress)
+        for block in cut_line_blocks(metered, line_max_bytes=self.limits.line_max_bytes):
+            if isinstance(block, OversizeLine):
+                check.add_faults([oversize_fault(block.line, self.limits.line_max_bytes)])
+            else:
+                with collector_off():
+                    check.add_block(decode_block(block, check.line_reader))
+            if check.rows > self.limits.rows_max:
+                break
+        return check.summarize()
+
+    def find_duplicates(self, summary: Summary, blocks: Iterable[bytes]) -> None:
+        """Read the file again where ids are suspected of repeating; add what is true to its faults."""
+        if summary.suspects.hashes:
+            find_duplicates(summary.suspects, self.iterate_ids(blocks), summary.faults)
+
+    def iterate_ids(self, blocks: Iterable[bytes]) -> Iterator[tuple[str, int]]:
+        """Yield (custom_id, line) of each good line of the file."""
+        reader = line_format(self.spec)
+        for block in cut_line_blocks(blocks, line_max_bytes=self.limits.line_max_bytes):
+            if isinstance(block, OversizeLine):
+                continue
+            decoded = decode_block(block, reader)
+            ids = [line.custom_id for line in decoded.lines]
+            yield from zip(ids, decoded.numbers.tolist(), strict=True)
+
+
+def _meter(
+    blocks: Iterable[bytes], check: _Pass, on_progress: Callable[[int, int], None] | None
+) -> Iterator[bytes]:
+    """Count the bytes that pass, and report."""
+    reported = 0
+    for block in blocks:
+        check.size_bytes += len(block)
+        yield block
+        if on_progress is not None and check.size_bytes - reported >= PROGRESS_BYTES:
+            reported = check.size_bytes
+            on_progress(check.size_bytes, check.rows)
+
+
+class _Pass:
+    """The state of one pass."""
+
+    def __init__(self, checker: RowChecker) -> None:
+        self.rows = 0
+        self.size_bytes = 0
+        self.line_reader = line_format(checker.spec)
+        self._checker = checker
+        self._faults = FaultList(checker.limits.faults_reported_max)
+        self._spans = SpanCutter()
+        self._ids = IdHashes()
+        self._reservoir = Reservoir(
+            xxhash.xxh3_64_intdigest(checker.seed.encode()), checker.limits.sample_rows
+        )
+        self._class_places = {self.line_reader.classify(OwnSettings(), checker.settings): 0}
+        self._class_rows = [0]
+        self._verdicts: dict[bytes, int | str] = {}
+
+    def add_block(self, decoded: DecodedBlock[Any]) -> None:
+        """Take the rows of a block."""
+        classes, refused = self._classify(decoded)
+        self.add_faults(sorted(decoded.faults + refused) if refused else decoded.faults)
+        if not decoded.lines:
+            return
+        self._ids.add_ids([line.custom_id for line in decoded.lines])
+        self._reservoir.add_rows(self.rows + 1, decoded.starts, decoded.ends, classes)
+        self._spans.add_rows(decoded.starts, decoded.ends, decoded.numbers)
+        self.rows += len(decoded.lines)
+
+    def add_faults(self, faults: Iterable[tuple[int, str]]) -> None:
+        """Note faults as (line, message), in the order of lines."""
+        for line, message in faults:
+            self._faults.add(describe_line(line, message))
+
+    def summarize(self) -> Summary:
+        """Close the pass."""
+        limits = self._checker.limits
+        if self.rows > limits.rows_max:
+            self._faults.add(f"The input has more than {limits.rows_max:,} rows. Split it over several jobs.")
+        if self.rows == 0 and not self._faults:
+            self._faults.add("The input has no rows.")
+        self._spans.close()
+        return Summary(
+            rows=self.rows,
+            size_bytes=self.size_bytes,
+            spans=tuple(self._spans.spans),
+            sample=self._reservoir.draw(limits.sample_rows),
+            classes=tuple(self._class_places),
+            class_rows=tuple(self._class_rows),
+            faults=self._faults,
+            suspects=self._ids.find_suspects(),
+        )
+
+    def _classify(self, decoded: DecodedBlock[Any]) -> tuple[NDArray[np.int64] | int, list[tuple[int, str]]]:
+        """Return the place of each row's class (0 for all where none sets anything), and faults."""
+        owners = self.line_reader.list_own_settings(decoded.lines)
+        self._class_rows[0] += len(decoded.lines) - len(owners)
+        if not owners:
+            return 0, []
+        classes = np.zeros(len(decoded.lines), dtype=np.int64)
+        refused: list[tuple[int, str]] = []
+        for place, own in owners:
+            verdict = self._judge(own)
+            if isinstance(verdict, str):
+                refused.append((int(decoded.numbers[place]), verdict))
+            else:
+                classes[place] = verdict
+                self._class_rows[verdict] += 1
+        return classes, refused
+
+    def _judge(self, own: OwnSettings) -> int | str:
+        """Return the place of a row's class, or why the row is refused. Equal settings are judged once."""
+        digest = xxhash.xxh3_128_digest(_encode(own))
+        verdict = self._verdicts.get(digest)
+        if verdict is None:
+            if len(self._verdicts) >= VERDICTS_REMEMBERED:
+                self._verdicts.clear()
+            verdict = self._verdicts[digest] = self._judge_anew(own)
+        return verdict
+
+    def _judge_anew(self, own: OwnSettings) -> int | str:
+        try:
+            row_class = self.line_reader.classify(own, self._checker.settings)
+        except RowRefused as refusal:
+            return refusal.message
+        find_fault = self._checker.find_grammar_fault
+        if own.response_format is not None and find_fault is not None:
+            fault = find_fault(own.response_format)
+            if fault is not None:
+                return f"response_format: {fault}"
+        place = self._class_places.setdefault(row_class, len(self._class_places))
+        if place == len(self._class_rows):
+            self._class_rows.append(0)
+        return place

@@ -1,0 +1,87 @@
+"""What every line has, whatever its kind: ``custom_id``, ``method``, ``url`` and ``body``.
+
+A kind (chat, and beside it embeddings and decisions) gives a ``LineFormat``. Each format reads lines in two
+ways. The fast one decodes a block of lines into typed structs that accept nothing but well-known fields of
+the right type, so msgspec looks at every byte. When it refuses, the careful one reads line by line, says what
+is wrong, and lets through what is only unknown. The careful way is the rule; the fast way must accept no line
+that the careful one refuses.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from anex.rows.faults import RowRefused, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anex.catalog import ModelSpec
+    from anex.rows.settings import RowSettings
+
+
+CUSTOM_ID_MAX_CHARACTERS = 512
+
+CustomId = Annotated[str, msgspec.Meta(min_length=1, max_length=CUSTOM_ID_MAX_CHARACTERS)]
+
+
+class RowClass(NamedTuple):
+    """What sorts rows for sampling beside their length: rows of one class are answered in the same manner."""
+
+    thinking: bool
+    effort: str | None
+    response_format: str | None
+    """The format's ``type``, None for plain text."""
+
+
+class OwnSettings(NamedTuple):
+    """What a row sets by itself, as parsed; None where it sets nothing."""
+
+    template_kwargs: dict[str, Any] | None = None
+    response_format: dict[str, Any] | None = None
+
+
+class Line(Protocol):
+    """A checked line. Kinds add their ``body``."""
+
+    @property
+    def custom_id(self) -> str:
+        """The caller's name for the row."""
+
+
+LineT = TypeVar("LineT", bound=Line)
+
+
+class LineFormat(Protocol[LineT]):
+    """How the lines of one kind are read and judged."""
+
+    def decode_lines(self, data: bytes) -> list[LineT]:
+        """Decode a block of ordinary lines. Raises ``msgspec.MsgspecError`` at the first that is not."""
+
+    def read_line(self, value: dict[str, Any]) -> LineT:
+        """Build a line from a parsed object, unknown fields left out. Raises ``RowRefused``."""
+
+    def list_own_settings(self, lines: Sequence[LineT]) -> list[tuple[int, OwnSettings]]:
+        """Return the places of the rows that set something by themselves, and what they set."""
+
+    def classify(self, own: OwnSettings, settings: RowSettings) -> RowClass:
+        """Check a row's own settings against the model and the job. Raises ``RowRefused``."""
+
+
+def read_envelope(value: dict[str, Any], url: str, spec: ModelSpec) -> tuple[str, dict[str, Any]]:
+    """Return ``custom_id`` and ``body`` of a parsed line. Raises ``RowRefused``."""
+    custom_id = value.get("custom_id")
+    if not isinstance(custom_id, str) or not 1 <= len(custom_id) <= CUSTOM_ID_MAX_CHARACTERS:
+        raise RowRefused(f"custom_id must be a string of 1 to {CUSTOM_ID_MAX_CHARACTERS} characters")
+    if value.get("method") != "POST":
+        raise RowRefused("method must be 'POST'")
+    if value.get("url") != url:
+        asked = value.get("url")
+        found = f", not {quote(asked)}" if isinstance(asked, str) else ""
+        raise RowRefused(f"url must be '{url}' in every line for model '{spec.id}'{found}")
+    body = value.get("body")
+    if not isinstance(body, dict):
+        raise RowRefused("body must be an object")
+    return custom_id, body

@@ -1,0 +1,68 @@
+"""What is wrong with an input, as sentences: the text of a job's ``failure_reason``.
+
+An input may hold ten million faults. The first twenty are told, the others are counted, so that a report is
+as useful for a slip in one line as for a file of another kind, and never grows with the file. Payload-derived
+text in a sentence is cut to 64 characters: these sentences are stored longer than the payload is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+QUOTED_MAX_CHARACTERS = 64
+
+
+class RowRefused(Exception):
+    """One line breaks the contract; ``message`` says how, without naming the line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+def quote(text: str) -> str:
+    """Return ``text`` in quotes, cut to what may be kept of a payload."""
+    kept = text if len(text) <= QUOTED_MAX_CHARACTERS else text[: QUOTED_MAX_CHARACTERS - 1] + "…"
+    return f"'{kept}'"
+
+
+def describe_line(line: int, message: str) -> str:
+    """Return the sentence for a fault in a line (1-based, blank lines counted, as editors count)."""
+    return f"Line {line}: {message}"
+
+
+def find_length_fault(custom_id: str, input_tokens: int, context_tokens: int, model_id: str) -> str | None:
+    """Return the sentence for a text row whose input leaves no room for an answer, None where it fits."""
+    if input_tokens <= context_tokens - 1:
+        return None
+    return (
+        f"Row {quote(custom_id)} is too long: {input_tokens:,} input tokens exceeds the"
+        f" {context_tokens:,}-token maximum that model '{model_id}' can serve. Shorten or split this row."
+    )
+
+
+@dataclass(slots=True)
+class FaultList:
+    """The first ``reported_max`` faults in the order they were added, and how many more there were."""
+
+    reported_max: int
+    messages: list[str] = field(default_factory=list)
+    more: int = 0
+
+    def add(self, message: str) -> None:
+        """Keep ``message``, or count it when enough are kept."""
+        if len(self.messages) < self.reported_max:
+            self.messages.append(message)
+        else:
+            self.more += 1
+
+    def add_unnamed(self, count: int) -> None:
+        """Count faults whose sentences were never made."""
+        self.more += count
+
+    def __bool__(self) -> bool:
+        return bool(self.messages) or self.more > 0
+
+    def sentences(self) -> list[str]:
+        """Return the kept sentences, closed by "and N more" where there were more."""
+        return [*self.messages, f"and {self.more:,} more"] if self.more else list(self.messages)

@@ -1,0 +1,86 @@
+"""One line's bytes to a JSON object, or the sentence that says why not.
+
+This is the careful way, taken for lines in whose block something is out of the ordinary. msgspec's own
+refusals are kept where they are clear and put into words where they are not. What it would let pass is
+refused before: bytes that are not UTF-8 and numbers out of range in fields that a typed decoder skips
+(decoding to plain objects skips none), and nesting beyond 128. Of duplicate keys the last one wins. Integers
+are exact up to 4,300 digits; a number with a fraction or an exponent must fit a double.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from anex.rows.faults import RowRefused
+from anex.rows.lines import NESTING_MAX, nesting_depth
+
+_ANY = msgspec.json.Decoder()
+_WHITE_SPACE = b" \t\r"
+_MALFORMED = "JSON is malformed: "
+_DIAGNOSED_MAX_BYTES = 8 << 20
+"""Longer lines get the plain refusal: the finer one costs a second parse into memory."""
+
+
+def parse_line(line: bytes, start_byte: int) -> dict[str, Any] | None:
+    """Return the object that a line holds, None for a line of white space. Raises ``RowRefused``.
+
+    ``start_byte`` is where the line begins in the file: the fault of a byte that is not UTF-8 names its own
+    offset.
+    """
+    if not line.strip(_WHITE_SPACE):
+        return None
+    try:
+        line.decode()
+    except UnicodeDecodeError as error:
+        raise RowRefused(f"not valid UTF-8 at byte {start_byte + error.start} of the file") from None
+    if len(line) > 2 * NESTING_MAX and nesting_depth(line) > NESTING_MAX:
+        raise RowRefused(f"objects and arrays nest deeper than {NESTING_MAX} levels")
+    value = _decode(line)
+    if not isinstance(value, dict):
+        raise RowRefused("not a JSON object")
+    return value
+
+
+def _decode(line: bytes) -> Any:
+    try:
+        return _ANY.decode(line)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RowRefused(_explain(line, str(error))) from None
+
+
+def _explain(line: bytes, refusal: str) -> str:
+    """Put into words why the decoder refused a line."""
+    if len(line) > _DIAGNOSED_MAX_BYTES:
+        return _plain_refusal(refusal)
+    try:
+        text = json.dumps(json.loads(line, parse_constant=_refuse_constant), ensure_ascii=False)
+        text.encode()
+    except _ConstantFound as constant:
+        return f"{constant} is not a JSON number"
+    except UnicodeEncodeError:
+        return r"a lone surrogate (\ud800 to \udfff without its other half) is not a character"
+    except json.JSONDecodeError:
+        return _plain_refusal(refusal)
+    except ValueError:
+        return "a number has too many digits"
+    return "a number is out of range" if "out of range" in refusal else _plain_refusal(refusal)
+
+
+class _ConstantFound(Exception):
+    pass
+
+
+def _refuse_constant(name: str) -> float:
+    raise _ConstantFound(name)
+
+
+def _plain_refusal(refusal: str) -> str:
+    if refusal.startswith(_MALFORMED):
+        # It ends with "(byte N)", which counts from the line's start.
+        return f"not valid JSON: {refusal.removeprefix(_MALFORMED).removesuffix(')')} of the line)"
+    if "truncated" in refusal:
+        return "not valid JSON: the line ends before the object does"
+    return "a number is out of range" if "out of range" in refusal else "not valid JSON"
