@@ -1,0 +1,110 @@
+"""Token counters: how many tokens an engine will read, known without an engine and without a model library.
+
+The same tokenizer file and the same template give the same tokens: tests compare the counts with the
+``usage.prompt_tokens`` of a real engine. Make counters after a fork: a tokenizer has threads of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+from tokenizers import Tokenizer
+
+from anex.byte_tokens import count_byte_text, count_byte_tokens
+from anex.chat_templates import ChatTemplate, TemplateRefused
+from anex.clock import SystemClock
+from anex.errors import ModelFilesMissing
+from anex.tokenizer_files import fetch_tokenizer_files, read_chat_template, read_special_tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from anex.catalog import ModelSpec
+    from anex.clock import Clock
+    from anex.objects import ObjectStore
+    from anex.services import TokenCounter
+
+TOKENIZERS_MAX = 2
+"""That live in a process: one takes tens to hundreds of megabytes."""
+
+_SYSTEM_CLOCK = SystemClock()
+
+
+class StoredTokenCounters:
+    """Counters from the tokenizer files in the bucket, the latest two kept in memory. Thread-safe."""
+
+    def __init__(self, objects: ObjectStore, cache_dir: Path, clock: Clock = _SYSTEM_CLOCK) -> None:
+        """Take the store that holds the files and a folder for local copies, shared with other processes."""
+        self._objects = objects
+        self._cache_dir = cache_dir
+        self._clock = clock
+        self._loaded: OrderedDict[tuple[str, str], TokenCounter] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def for_model(self, spec: ModelSpec) -> TokenCounter:
+        """Return the model's counter. Raises ``ModelFilesMissing`` and ``StorageUnavailable``."""
+        if spec.tokenizer == "bytes":
+            return ByteTokenCounter()
+        key = (spec.id, spec.revision)
+        with self._lock:
+            counter = self._loaded.pop(key, None) or self._load(spec)
+            self._loaded[key] = counter
+            while len(self._loaded) > TOKENIZERS_MAX:
+                self._loaded.popitem(last=False)
+        return counter
+
+    def _load(self, spec: ModelSpec) -> TokenCounter:
+        folder = fetch_tokenizer_files(self._objects, self._cache_dir, spec)
+        source = read_chat_template(folder)
+        if source is None and spec.kind == "chat":
+            raise ModelFilesMissing(
+                f"the files of model '{spec.id}', revision {spec.revision}, hold no chat template: add "
+                f"chat_template.jinja to the model's weights and run `anex models pull {spec.id}`"
+            )
+        special_tokens = read_special_tokens(folder)
+        template = ChatTemplate(source, special_tokens, self._clock) if source is not None else None
+        return StoredTokenCounter(Tokenizer.from_file(str(folder / "tokenizer.json")), template)
+
+
+class StoredTokenCounter:
+    """Counts with a model's own tokenizer and chat template; ``template`` is None on models without chat."""
+
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> None:
+        # Files may ask for a fixed length; the engine does not heed it and neither may a count.
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        self._tokenizer = tokenizer
+        self._template = template
+
+    def count_chat(self, messages: Sequence[Mapping[str, Any]], template_kwargs: Mapping[str, Any]) -> int:
+        """Count a conversation's tokens, generation prompt included.
+
+        One that the template refuses counts 0: the engine refuses it too, and it ends as an error row.
+        """
+        if self._template is None:
+            raise TypeError("this model has no chat template")
+        try:
+            prompt = self._template.render(messages, template_kwargs)
+        except TemplateRefused:
+            return 0
+        # The template writes the special tokens itself.
+        return len(self._tokenizer.encode_batch_fast([prompt], add_special_tokens=False)[0])
+
+    def count_texts(self, texts: Sequence[str]) -> list[int]:
+        """Count each text's tokens as an embedding engine reads it, special tokens included."""
+        return [len(each) for each in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=True)]
+
+
+class ByteTokenCounter:
+    """Counts by the byte rule of ``anex.byte_tokens``."""
+
+    def count_chat(self, messages: Sequence[Mapping[str, Any]], template_kwargs: Mapping[str, Any]) -> int:  # noqa: ARG002 # the port's
+        """Count a conversation's tokens, generation prompt included; no template reads ``template_kwargs``."""
+        return count_byte_tokens(messages)
+
+    def count_texts(self, texts: Sequence[str]) -> list[int]:
+        """Count each text's tokens, markers included."""
+        return [count_byte_text(text) for text in texts]
