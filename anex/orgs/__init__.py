@@ -1,0 +1,1 @@
+"""Organizations and their API keys: who is asking, and for whom."""

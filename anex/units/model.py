@@ -1,0 +1,66 @@
+"""A GPU unit as the database and its own slots know it, and the signals that tell its slots to stop."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+
+class EngineState(StrEnum):
+    """What a unit's engine is doing."""
+
+    STARTING = "starting"
+    READY = "ready"
+    SICK = "sick"
+    DRAINING = "draining"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Who claims: ``id`` is fresh for every start, so that a dead unit's leases are nobody's."""
+
+    id: str
+    model: str
+    model_queue: str
+    model_revision: str
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnitRow:
+    """One row of ``units``, for people who look."""
+
+    id: str
+    model: str
+    model_queue: str
+    model_revision: str
+    slots: int
+    engine_state: str
+    detail: str
+    started_at: datetime
+    heartbeat_at: datetime
+    claimed_at: datetime | None
+
+
+@dataclass(slots=True)
+class StopSignals:
+    """What tells a running chunk to stop. Shared by the threads of one worker."""
+
+    draining: threading.Event = field(default_factory=threading.Event)
+    """Feed no more rows; those in flight have ``drain_seconds``."""
+    at_once: threading.Event = field(default_factory=threading.Event)
+    """Give back without waiting."""
+    _cancelling: frozenset[str] = frozenset()
+
+    def note_cancelling(self, job_ids: frozenset[str]) -> None:
+        """Say which of the jobs being run are being cancelled; the lease keeper looks every second or so."""
+        self._cancelling = job_ids
+
+    def is_cancelling(self, job_id: str) -> bool:
+        """Whether a job is being cancelled: what is finished of its chunk becomes the chunk's part."""
+        return job_id in self._cancelling
