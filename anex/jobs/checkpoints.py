@@ -1,0 +1,53 @@
+"""Checkpoints: the finished rows of a chunk that is not finished, so that the next claim runs only the missing ones.
+
+MessagePack (https://msgpack.org): a list of [row number, kind, input tokens, output tokens, line]. Bounded like a part: 64 MiB of
+expected output.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from anex.jobs.chunks import Chunk, StoredObject
+from anex.object_keys import new_checkpoint_key
+from anex.rows.result import OutcomeKind, RowOutcome
+from anex.s3 import ObjectHead
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from anex.services import Services
+
+_Entry = tuple[int, OutcomeKind, int, int, bytes]
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[_Entry]).decode
+
+
+def write_checkpoint(services: Services, chunk: Chunk, outcomes: Mapping[int, RowOutcome]) -> StoredObject:
+    """Store the finished rows of a chunk under a fresh key."""
+    entries = [
+        (number, outcome.kind, outcome.input_tokens, outcome.output_tokens, outcome.line)
+        for number, outcome in outcomes.items()
+    ]
+    data = _encode(entries)
+    key = new_checkpoint_key(chunk.org_id, chunk.job_id, chunk.chunk_index, chunk.fence)
+    return StoredObject(key, ObjectHead(len(data), services.objects.put(key, data)))
+
+
+def read_checkpoint(services: Services, chunk: Chunk) -> dict[int, RowOutcome]:
+    """Return the finished rows of a claimed chunk, by row number."""
+    if chunk.checkpoint_key is None:
+        return {}
+    blocks = services.objects.stream(chunk.checkpoint_key, 0, _size(services, chunk), chunk.checkpoint_etag)
+    return {
+        number: RowOutcome(line, kind, input_tokens, output_tokens)
+        for number, kind, input_tokens, output_tokens, line in _decode(b"".join(blocks))
+    }
+
+
+def _size(services: Services, chunk: Chunk) -> int:
+    head = services.objects.head(chunk.checkpoint_key or "")
+    return head.size_bytes if head is not None else 0

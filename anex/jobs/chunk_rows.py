@@ -1,0 +1,136 @@
+"""Feed the rows of one chunk to the engine and gather what becomes of them.
+
+One slot's thread does both: it asks for rows in input order as fast as the engine's budget admits them, and between two requests
+takes the answers that came. Answers arrive in any order; each is matched to its row by its future, never by place.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from anex.errors import EngineGone
+from anex.ids import suffix_of
+from anex.jobs.row_requests import run_request
+from anex.rows.result import RowKey, RowOutcome, classify_answer
+from anex.rows.settings import row_format
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from anex.rows.chat import ChatRow
+    from anex.rows.requests import ChatTerms
+    from anex.services import Engine, EngineAnswer, Services
+    from anex.units.model import StopSignals
+
+POLL_SECONDS = 0.5
+"""How often a slot that waits for answers looks whether it shall stop."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """What is kept of a row while the engine works on it."""
+
+    key: RowKey
+    response_format: Mapping[str, Any] | None
+    future: Future[EngineAnswer]
+
+
+@dataclass(slots=True)
+class ChunkRows:
+    """The rows of a claimed chunk: those finished, and those in flight."""
+
+    services: Services
+    engine: Engine
+    terms: ChatTerms
+    job_id: str
+    stop: StopSignals
+    outcomes: dict[int, RowOutcome]
+    """By row number; filled with a checkpoint's rows to begin with."""
+    engine_died: bool = False
+    stopped: bool = False
+    _pending: dict[int, _Pending] = field(default_factory=dict)
+    _answered: queue.SimpleQueue[int] = field(default_factory=queue.SimpleQueue)
+
+    def run(self, rows: Iterable[ChatRow], checkpoint: Callable[[], None]) -> None:
+        """Run every row that is not finished yet, until all are, the engine dies, or the unit or the job shall stop.
+
+        ``checkpoint`` is called every ``checkpoint_seconds`` of work.
+        """
+        due = time.monotonic() + self.services.timings.checkpoint_seconds
+        try:
+            for row in rows:
+                if self._shall_stop():
+                    break
+                if row.row_number not in self.outcomes:
+                    self._send(row)
+                self._take_answers()
+                if time.monotonic() >= due:
+                    checkpoint()
+                    due = time.monotonic() + self.services.timings.checkpoint_seconds
+            self._wait_for_answers(checkpoint, due)
+        finally:
+            self.engine.abort([pending.future for pending in self._pending.values()])
+
+    def _shall_stop(self) -> bool:
+        if self.stop.draining.is_set() or self.stop.is_cancelling(self.job_id):
+            self.stopped = True
+        return self.stopped or self.engine_died
+
+    def _send(self, row: ChatRow) -> None:
+        request = run_request(self.services, self.terms, row)
+        try:
+            future = self.engine.submit(request)
+        except EngineGone:
+            self.engine_died = True
+            return
+        key = RowKey(suffix_of(self.job_id), row.row_number, row.custom_id)
+        wanted = row_format(self.terms.settings, row.response_format)
+        self._pending[row.row_number] = _Pending(key, wanted, future)
+        future.add_done_callback(lambda _, number=row.row_number: self._answered.put(number))  # type: ignore[misc]
+
+    def _take_answers(self, wait_seconds: float = 0.0) -> None:
+        """Take what has been answered; with nothing there, wait up to ``wait_seconds`` for one answer."""
+        try:
+            number = self._answered.get(timeout=wait_seconds) if wait_seconds else self._answered.get_nowait()
+            while True:
+                self._take(self._pending.pop(number))
+                number = self._answered.get_nowait()
+        except queue.Empty:
+            return
+
+    def _take(self, pending: _Pending) -> None:
+        try:
+            answer = pending.future.result()
+        except EngineGone:
+            self.engine_died = True
+        except CancelledError:
+            return
+        else:
+            self.outcomes[pending.key.row_number] = classify_answer(
+                pending.key, self.terms.spec.id, answer.status, answer.body, pending.response_format
+            )
+
+    def _wait_for_answers(self, checkpoint: Callable[[], None], due: float) -> None:
+        """Wait for the rows in flight: as long as it takes, or ``drain_seconds`` from when the run shall stop."""
+        limit: float | None = None
+        while self._pending and not self.stop.at_once.is_set():
+            self._take_answers(POLL_SECONDS)
+            now = time.monotonic()
+            if now >= due:
+                checkpoint()
+                due = now + self.services.timings.checkpoint_seconds
+            if limit is None and self._shall_stop():
+                limit = now + self.services.timings.drain_seconds
+            if limit is not None and now >= limit:
+                log.info("rows_aborted", job_id=self.job_id, rows=len(self._pending))
+                return
+        if self._pending:
+            self.stopped = True

@@ -1,0 +1,130 @@
+"""Count the tokens of a job's input, span by span, on as many planners as there are.
+
+There is no chord to lose: each span is leased like a chunk, and the transaction that closes the last one moves the job on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anex.errors import ObjectChanged, ObjectMissing
+from anex.estimating.bound import room_for_output
+from anex.jobs.end import fail_job
+from anex.jobs.model import Step
+from anex.jobs.ring import ring_plan
+from anex.jobs.row_settings import row_settings_of
+from anex.jobs.store import get_job, lock_job, set_step, update_job
+from anex.jobs.validate import INPUT_CHANGED
+from anex.object_keys import input_key
+from anex.rows.decode import iterate_rows
+from anex.rows.faults import find_length_fault
+from anex.rows.settings import template_kwargs
+
+if TYPE_CHECKING:
+    from anex.jobs.model import Job
+    from anex.services import Services
+
+_CLAIM = """
+UPDATE spans SET state = 'leased', fence = fence + 1, lease_until = anex_now() + %(lease)s * interval '1 second'
+WHERE (job_id, span_index) = (
+    SELECT job_id, span_index FROM spans
+    WHERE job_id = %(job_id)s AND (state = 'ready' OR (state = 'leased' AND lease_until < anex_now()))
+    ORDER BY span_index LIMIT 1 FOR UPDATE SKIP LOCKED)
+RETURNING span_index, fence, first_row, first_line, start_byte, end_byte
+"""
+
+_COMPLETE = """
+UPDATE spans SET state = 'done', lease_until = NULL, input_tokens = %(input_tokens)s, output_room = %(output_room)s
+WHERE job_id = %(job_id)s AND span_index = %(span_index)s AND fence = %(fence)s AND state = 'leased'
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedSpan:
+    """A span under this process's lease."""
+
+    span_index: int
+    fence: int
+    first_row: int
+    first_line: int
+    start_byte: int
+    end_byte: int
+
+
+@dataclass(slots=True)
+class SpanCount:
+    """What counting a span found; the first faults name rows that are too long."""
+
+    faults: list[str]
+    input_tokens: int = 0
+    output_room: int = 0
+
+
+def count_next_span(services: Services, job_id: str) -> bool:
+    """Count one span of a job, if one is to be had; the last one moves the job on. Returns whether there was one."""
+    with services.database.transaction() as transaction:
+        job = get_job(transaction, job_id)
+        if job.step != Step.COUNT:
+            return False
+        span = transaction.fetch_one(
+            ClaimedSpan, _CLAIM, {"job_id": job_id, "lease": services.timings.lease_seconds}
+        )
+    if span is None:
+        return False
+    try:
+        count = _count_span(services, job, span)
+    except (ObjectChanged, ObjectMissing):
+        count = SpanCount([INPUT_CHANGED])
+    if count.faults:
+        _fail(services, job, count.faults)
+    else:
+        _complete(services, job, span, count)
+    return True
+
+
+def _count_span(services: Services, job: Job, span: ClaimedSpan) -> SpanCount:
+    spec = services.catalog.get(job.model)
+    settings = row_settings_of(job)
+    counter = services.counters.for_model(spec)
+    cap = job.asked_max_tokens or spec.output_max_tokens
+    count = SpanCount([])
+    key = input_key(job.org_id, job.input_id)
+    blocks = services.objects.stream(key, span.start_byte, span.end_byte, job.input_etag)
+    rows = iterate_rows(
+        blocks, spec, start_byte=span.start_byte, first_line=span.first_line, first_row=span.first_row
+    )
+    for row in rows:
+        kwargs = template_kwargs(spec, settings, row.chat_template_kwargs)
+        tokens = counter.count_chat(row.plain_messages(), kwargs)
+        fault = find_length_fault(row.custom_id, tokens, spec.context_tokens, spec.id)
+        if fault is not None and len(count.faults) < services.limits.faults_reported_max:
+            count.faults.append(fault)
+        count.input_tokens += tokens
+        count.output_room += room_for_output(cap, tokens, spec.context_tokens)
+    return count
+
+
+def _fail(services: Services, job: Job, faults: list[str]) -> None:
+    with services.database.transaction() as transaction:
+        current = lock_job(transaction, job.id)
+        if current.step == Step.COUNT:
+            fail_job(transaction, services, current, "invalid_input", "\n".join(faults))
+
+
+def _complete(services: Services, job: Job, span: ClaimedSpan, count: SpanCount) -> None:
+    done = {
+        "job_id": job.id,
+        "span_index": span.span_index,
+        "fence": span.fence,
+        "input_tokens": count.input_tokens,
+        "output_room": count.output_room,
+    }
+    with services.database.transaction() as transaction:
+        current = lock_job(transaction, job.id)
+        if current.step != Step.COUNT or transaction.execute(_COMPLETE, done) == 0:
+            return
+        current = update_job(transaction, job.id, {"spans_open": current.spans_open - 1})
+        if current.spans_open == 0:
+            after = Step.SAMPLE if current.samples_rows else Step.ESTIMATE
+            ring_plan(transaction, services, set_step(transaction, job.id, after))

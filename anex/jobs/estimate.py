@@ -1,0 +1,201 @@
+"""Price a job: cap and budget from the sample, the upper bound of its cost, its chunks, its frozen terms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from anex.errors import BalanceTooLow, EstimateImpossible
+from anex.estimating.bound import StratumOutput, estimate_output_tokens, mean_output_tokens
+from anex.estimating.cap import CapEstimate, CapRules, SampledAnswer, estimate_cap
+from anex.estimating.chunks import Rates, SpanCuts, cut_chunks
+from anex.jobs.approve import start_run
+from anex.jobs.chunks import insert_chunks
+from anex.jobs.end import cancel_where_deletion_waits
+from anex.jobs.model import Step
+from anex.jobs.steps import fail_held_step, hold_step, lock_held_step
+from anex.jobs.store import move_job
+from anex.jobs.transitions import Status
+from anex.ledger.pricing import PriceTerms, estimate_cents
+from anex.orgs.organizations import get_organization
+
+if TYPE_CHECKING:
+    from anex.catalog import ModelSpec
+    from anex.db import Transaction
+    from anex.estimating.chunks import ChunkPlan
+    from anex.jobs.model import Job
+    from anex.services import Services
+
+_SPANS = """
+SELECT first_row, row_count AS rows, end_byte, cut_bytes, cut_lines, input_tokens
+FROM spans WHERE job_id = %(job_id)s ORDER BY span_index
+"""
+
+_OUTPUT_ROOM = "SELECT sum(output_room)::bigint AS tokens FROM spans WHERE job_id = %(job_id)s"
+
+_SAMPLE = "SELECT drawn, lengths FROM samples WHERE job_id = %(job_id)s"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a job is expected to take, and at most costs."""
+
+    cap: int
+    budget: int | None
+    input_tokens: int
+    output_tokens: int
+    output_tokens_per_row: float
+    cost_cents: int
+    processing_seconds: int
+    chunks: list[ChunkPlan]
+
+
+def estimate_job(services: Services, job_id: str) -> None:
+    """Run the ``estimate`` step: on to ``cost_ready``, or to ``failed`` with the reason and the fix.
+
+    Where the organization approves by itself the job goes on to ``in_progress`` in the same transaction, if the balance and the
+    ceiling allow.
+    """
+    with hold_step(services, job_id, Step.ESTIMATE) as job:
+        if job is None:
+            return
+        try:
+            estimate = _estimate(services, job)
+        except EstimateImpossible as impossible:
+            fail_held_step(services, job, "invalid_input", impossible.message)
+            return
+        with services.database.transaction() as transaction:
+            current = lock_held_step(transaction, job)
+            if cancel_where_deletion_waits(transaction, services, current):
+                return
+            insert_chunks(transaction, current, estimate.chunks)
+            priced = _freeze(transaction, services, current, estimate)
+            _approve_automatically(transaction, services, priced)
+
+
+def _estimate(services: Services, job: Job) -> Estimate:
+    spec = services.catalog.get(job.model)
+    with services.database.transaction() as transaction:
+        spans = transaction.fetch_all(SpanCuts, _SPANS, {"job_id": job.id})
+        room = transaction.fetch_dict(_OUTPUT_ROOM, {"job_id": job.id})
+        sample = transaction.fetch_dict(_SAMPLE, {"job_id": job.id})
+    input_tokens = sum(span.input_tokens for span in spans)
+    rows = job.total_rows or 0
+    if sample is None:
+        cap = _explicit_cap(job)
+        output_tokens = int(room["tokens"]) if room is not None else rows * cap
+        caps = CapEstimate(cap, _explicit_budget(job, spec), 0)
+        return _price(spec, spans, caps, (input_tokens, output_tokens, cap))
+    caps = estimate_cap(
+        [_answer(entry) for entry in sample["lengths"]],
+        rows=rows,
+        thinking_rows=sample["drawn"]["thinking_rows"],
+        rules=_cap_rules(job, spec),
+    )
+    strata = _strata(sample)
+    output_tokens = estimate_output_tokens(strata, caps.cap)
+    if job.asked_max_tokens is not None and room is not None:
+        output_tokens = min(output_tokens, int(room["tokens"]))
+    return _price(spec, spans, caps, (input_tokens, output_tokens, mean_output_tokens(strata, caps.cap)))
+
+
+def _price(
+    spec: ModelSpec, spans: list[SpanCuts], caps: CapEstimate, tokens: tuple[int, int, float]
+) -> Estimate:
+    input_tokens, output_tokens, per_row = tokens
+    speed = spec.throughput
+    rates = Rates(speed.prefill_tokens_per_second, speed.decode_tokens_per_second, per_row)
+    chunks = cut_chunks(spans, rates)
+    run_seconds = sum(chunk.expected_seconds for chunk in chunks)
+    return Estimate(
+        cap=caps.cap,
+        budget=caps.budget,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        output_tokens_per_row=per_row,
+        cost_cents=estimate_cents(PriceTerms.of(spec), input_tokens, output_tokens),
+        processing_seconds=round(speed.startup_seconds + run_seconds),
+        chunks=chunks,
+    )
+
+
+def _freeze(transaction: Transaction, services: Services, job: Job, estimate: Estimate) -> Job:
+    """Move the job to ``cost_ready`` with everything that is approved with it."""
+    spec = services.catalog.get(job.model)
+    row = transaction.fetch_dict(
+        "SELECT anex_now() AS now, anex_now() + %(window)s * interval '1 second' AS until",
+        {"window": services.timings.approval_window_seconds},
+    )
+    times = row or {}
+    frozen = {
+        "est_input_tok": estimate.input_tokens,
+        "est_output_tok": estimate.output_tokens,
+        "est_cost_cents": estimate.cost_cents,
+        "est_processing_seconds": estimate.processing_seconds,
+        "max_output_tokens": estimate.cap,
+        "reasoning_budget": estimate.budget,
+        "terms": {
+            "prices": PriceTerms.of(spec).to_json(),
+            "context_tokens": spec.context_tokens,
+            "output_tokens_per_row": estimate.output_tokens_per_row,
+        },
+        "model_revision": spec.revision,
+        "catalog_hash": services.catalog.hash,
+        "cost_ready_at": times["now"],
+        "approval_expires_at": times["until"],
+        "step": None,
+        "step_lease_until": None,
+    }
+    return move_job(transaction, services.clock, job, Status.COST_READY, frozen)
+
+
+def _approve_automatically(transaction: Transaction, services: Services, job: Job) -> None:
+    organization = get_organization(transaction, job.org_id)
+    ceiling = organization.auto_approve_ceiling_cents
+    if not organization.auto_approve or (ceiling is not None and (job.est_cost_cents or 0) > ceiling):
+        return
+    try:
+        with transaction.savepoint():
+            start_run(transaction, services, job, key_id=None)
+    except BalanceTooLow:
+        # The job stays cost_ready, as a person would find it who was refused.
+        return
+
+
+def _explicit_cap(job: Job) -> int:
+    if job.asked_max_tokens is None:
+        raise EstimateImpossible(
+            "We could not prepare a price for this job automatically. Set max_output_tokens."
+        )
+    return job.asked_max_tokens
+
+
+def _explicit_budget(job: Job, spec: ModelSpec) -> int | None:
+    """Return the budget of a job that was not sampled: its own on a model that thinks, none where thinking is off."""
+    return job.asked_budget if spec.reasoning is not None and job.reasoning is not False else None
+
+
+def _cap_rules(job: Job, spec: ModelSpec) -> CapRules:
+    return CapRules(
+        output_max_tokens=spec.output_max_tokens,
+        notice_tokens=spec.reasoning.notice_tokens if spec.reasoning is not None else 0,
+        explicit_cap=job.asked_max_tokens,
+        explicit_budget=job.asked_budget if spec.reasoning is not None else None,
+    )
+
+
+def _answer(entry: dict[str, Any]) -> SampledAnswer:
+    return SampledAnswer(
+        output_tokens=entry["output"],
+        thinking_tokens=entry["thinking"],
+        thinks=entry["thinks"],
+        cut=entry["cut"],
+    )
+
+
+def _strata(sample: dict[str, Any]) -> list[StratumOutput]:
+    by_stratum: dict[int, list[int]] = {}
+    for entry in sample["lengths"]:
+        by_stratum.setdefault(entry["stratum"], []).append(entry["output"])
+    rows = sample["drawn"]["strata_rows"]
+    return [StratumOutput(rows[place], tuple(tokens)) for place, tokens in sorted(by_stratum.items())]

@@ -1,0 +1,85 @@
+"""End a run: join the parts into one result, charge what was used, and say so, at most once.
+
+The join may be repeated (after a crash, by two holders): it writes the same bytes under one key. What must happen once, money and
+state, is one transaction guarded by the step's fence.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from anex.errors import AnexError
+from anex.jobs.chunks import list_parts, sum_chunks
+from anex.jobs.end import RowCounts, end_job
+from anex.jobs.model import Step
+from anex.jobs.purge import purge_intermediates, purge_marked_job
+from anex.jobs.steps import hold_step, lock_held_step
+from anex.jobs.transitions import Status
+from anex.ledger.pricing import PriceTerms, charge_cents
+from anex.object_keys import result_key
+from anex.s3 import PartSource
+
+if TYPE_CHECKING:
+    from anex.jobs.model import Job
+    from anex.s3 import ObjectHead
+    from anex.services import Services
+
+log = structlog.get_logger(__name__)
+
+
+class RowsMissing(AnexError):
+    """The parts do not account for every row of the job: a fault of ours."""
+
+
+def finalize_job(services: Services, job_id: str) -> None:
+    """Run the ``finalize`` step: on to ``done``, or to ``cancelled`` where a cancel is settling."""
+    with hold_step(services, job_id, Step.FINALIZE) as job:
+        if job is None:
+            return
+        with services.database.transaction() as transaction:
+            parts = [PartSource(**part) for part in list_parts(transaction, job.id)]
+            counts = RowCounts(**sum_chunks(transaction, job.id))
+        if job.status == Status.FINALIZING and counts.delivered_rows != job.total_rows:
+            raise RowsMissing(f"{job.id} has {counts.delivered_rows} of {job.total_rows} rows")
+        head = services.objects.join(result_key(job.org_id, job.id), parts) if parts else None
+        ended = _settle(services, job, counts, head)
+    log.info("job_ended", job_id=job.id, status=ended.status, cost_cents=ended.cost_cents)
+    if ended.delete_requested:
+        purge_marked_job(services, ended.id)
+    else:
+        purge_intermediates(services, ended)
+
+
+def _settle(services: Services, held: Job, counts: RowCounts, head: ObjectHead | None) -> Job:
+    with services.database.transaction() as transaction:
+        job = lock_held_step(transaction, held)
+        result = {}
+        if head is not None:
+            result = {
+                "result_key": result_key(job.org_id, job.id),
+                "result_etag": head.etag,
+                "result_size_bytes": head.size_bytes,
+                "result_rows": counts.delivered_rows,
+            }
+        return end_job(
+            transaction,
+            services,
+            job,
+            Status.DONE if job.status == Status.FINALIZING else Status.CANCELLED,
+            counts=counts,
+            charge_cents=_charge(job, counts),
+            changes=result,
+        )
+
+
+def _charge(job: Job, counts: RowCounts) -> int:
+    terms = PriceTerms.from_json((job.terms or {})["prices"])
+    return charge_cents(
+        terms,
+        input_tokens=counts.input_tokens,
+        output_tokens=counts.output_tokens,
+        billable_rows=counts.billable_rows,
+        hold_cents=job.est_cost_cents or 0,
+    )
