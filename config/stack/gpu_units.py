@@ -1,0 +1,117 @@
+"""GPU units on demand.
+
+On a machine without a GPU an engine starts at the first work for its model and ends when it is idle, and at
+most one runs at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from config.stack.status import ServiceStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from config.stack.spec import ServiceSpec
+    from config.stack.supervisor import Supervisor
+
+_LOOK_SECONDS = 1.0
+_PARDON_SECONDS = 30.0
+"""How long a model whose unit failed gives way to other models that wait."""
+
+
+class WaitingModels:
+    """The models that have work now, looked up in a thread: a slow database never holds up the supervisor.
+
+    ``find`` may raise anything: while the database restarts, nobody waits.
+    """
+
+    def __init__(self, find: Callable[[], Sequence[str]], say: Callable[[str], None]) -> None:
+        self._find = find
+        self._say = say
+        self._models: tuple[str, ...] = ()
+        self._last_fault = ""
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="waiting-models", daemon=True)
+        self._thread.start()
+
+    def __call__(self) -> tuple[str, ...]:
+        """Return the models found last, those that have waited longest first."""
+        return self._models
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._over.set()
+        self._thread.join(timeout=_LOOK_SECONDS)
+
+    def _look(self) -> None:
+        while not self._over.wait(_LOOK_SECONDS):
+            try:
+                self._models = tuple(self._find())
+                self._last_fault = ""
+            except Exception as fault:  # noqa: BLE001 - whatever it is, the stack must live on
+                self._models = ()
+                self._note(f"{type(fault).__name__}: {fault}")
+
+    def _note(self, fault: str) -> None:
+        if fault != self._last_fault:
+            self._last_fault = fault
+            self._say(f"gpu        cannot see which models have work ({fault})")
+
+
+class UnitsOnDemand:
+    """Starts the unit of a model that has work when a place is free; ``tick`` is the supervisor's."""
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        waiting: Callable[[], Sequence[str]],
+        describe: Callable[[str], ServiceSpec],
+        *,
+        units_max: int = 1,
+        always_shown: Sequence[ServiceStatus] = (),
+    ) -> None:
+        self._supervisor = supervisor
+        self._waiting = waiting
+        self._describe = describe
+        self._units_max = units_max
+        self._always_shown = tuple(always_shown)
+        self._places: dict[str, str] = {}
+        self._pardoned_at: dict[str, float] = {}
+
+    def tick(self) -> None:
+        """Free the places of units that ended, give way to models that wait, fill free places."""
+        waiting = list(self._waiting())
+        self._places = {model: name for model, name in self._places.items() if self._supervisor.has(name)}
+        self._drop_failed(waiting)
+        line = [model for model in waiting if model not in self._places]
+        line.sort(key=lambda model: self._pardoned_at.get(model, 0.0) > time.monotonic())
+        while line and len(self._places) < self._units_max:
+            self._start(line.pop(0))
+        self._supervisor.show_others(
+            [*self._always_shown, *(self._describe_waiting(model) for model in line)]
+        )
+
+    def _start(self, model: str) -> None:
+        spec = self._describe(model)
+        self._supervisor.add(spec)
+        self._places[model] = spec.name
+
+    def _drop_failed(self, waiting: list[str]) -> None:
+        """Let a unit that failed keep its place only while its model has work and no other waits."""
+        for model, name in list(self._places.items()):
+            others_wait = any(other not in self._places for other in waiting)
+            failed = self._supervisor.states()[name] == "restarting"
+            if failed and (others_wait or model not in waiting):
+                self._supervisor.remove(name)
+                del self._places[model]
+                self._pardoned_at[model] = time.monotonic() + _PARDON_SECONDS
+
+    def _describe_waiting(self, model: str) -> ServiceStatus:
+        holders = ", ".join(self._places)
+        return ServiceStatus(
+            name=f"gpu-{model}", state="waiting", detail=f"has work; starts when {holders} has none left"
+        )

@@ -1,0 +1,113 @@
+"""Put the services together from settings: the one place that knows which part stands behind which port."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal
+
+from anex.clock import SystemClock
+from anex.db import Database
+from anex.errors import AnexError
+from anex.migrations import require_current
+from anex.objects import ObjectStore
+from anex.s3 import S3Location
+from anex.services import Services
+from anex.token_counters import StoredTokenCounters
+from config.catalog import load_catalog
+from config.settings import load_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from anex.catalog import Catalog
+    from anex.services import Dispatcher
+    from config.settings import Settings
+
+Role = Literal["api", "work"]
+
+CONNECTIONS_MAX = 8
+"""A process's connections to Postgres; a worker's threads share them."""
+
+
+def read_settings() -> Settings:
+    """Read this process's environment, which nothing else does. Raises ``SettingsInvalid``."""
+    return load_settings(os.environ)
+
+
+def child_environment() -> dict[str, str]:
+    """Return this process's environment, to hand on to children as it is."""
+    return dict(os.environ)
+
+
+def build_catalog(settings: Settings) -> Catalog:
+    """Load the model catalog. Raises ``CatalogInvalid``."""
+    return load_catalog(
+        settings.catalog_path, settings.models_offered, allow_fake_engine=settings.allow_fake_engine
+    )
+
+
+def build_database(settings: Settings, role: Role) -> Database:
+    """Return an open pool of one role; it connects when it is first used."""
+    return Database(settings.require(f"database_{role}_url"), max_connections=CONNECTIONS_MAX).open()
+
+
+@contextmanager
+def open_database(settings: Settings) -> Iterator[Database]:
+    """Give the database as operators' commands see it (role ``work``), closed at the block's end.
+
+    Raises ``DatabaseUnavailable`` when it is away or its schema is not the one that this version needs.
+    """
+    database = build_database(settings, "work")
+    try:
+        require_schema(database)
+        yield database
+    finally:
+        database.close()
+
+
+def require_schema(database: Database) -> None:
+    """Raise ``DatabaseUnavailable`` unless the schema is the one that this version needs."""
+    with database.transaction() as transaction:
+        require_current(transaction.connection)
+
+
+def build_object_store(settings: Settings) -> ObjectStore:
+    """Return the region's bucket."""
+    return ObjectStore(
+        S3Location(
+            endpoint=settings.require("s3.endpoint"),
+            public_endpoint=settings.s3.public_endpoint or settings.require("s3.endpoint"),
+            region=settings.s3.region,
+            bucket=settings.s3.bucket,
+            access_key=settings.require("s3.access_key"),
+            secret_key=settings.require("s3.secret_key"),
+        )
+    )
+
+
+def build_services(settings: Settings, role: Role, dispatcher: Dispatcher) -> Services:
+    """Return the bag for a process of one role. Call it after a fork; close ``database`` at the end.
+
+    Workers refuse to start on another schema, or without a database, with ``DatabaseUnavailable``. The API starts all the same:
+    its ``/readyz`` looks at both, and turns well without a restart.
+    """
+    catalog, objects = build_catalog(settings), build_object_store(settings)
+    database = build_database(settings, role)
+    if role == "work":
+        try:
+            require_schema(database)
+        except AnexError:
+            database.close()
+            raise
+    return Services(
+        catalog=catalog,
+        database=database,
+        objects=objects,
+        dispatcher=dispatcher,
+        counters=StoredTokenCounters(objects, settings.data_dir / "tokenizers"),
+        clock=SystemClock(),
+        timings=settings.timings,
+        limits=settings.limits,
+        region=settings.region,
+    )
