@@ -1,0 +1,1 @@
+"""Engine children: every one serves the same HTTP surface on a Unix socket."""
