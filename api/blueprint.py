@@ -1,0 +1,75 @@
+"""A blueprint whose routes need a key, read their bodies strictly and state which answers they give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from flask_smorest import Blueprint  # type: ignore[import-untyped] # the library ships no types
+
+from api.auth import authenticate_request
+from api.body import BodyParser
+from api.schema import ErrorSchema
+
+if TYPE_CHECKING:
+    from marshmallow import Schema
+
+Route = TypeVar("Route", bound=Callable[..., Any])
+
+_ALWAYS = (401, 422, 500, 503)
+"""What any route may answer, whatever it does."""
+
+_MEANINGS = {
+    400: "Something in the request or in the file is not valid.",
+    401: "The API key is invalid or no longer active.",
+    402: "The balance does not cover what was asked.",
+    403: "The organization has no EU data routing.",
+    404: "There is nothing with this id in the organization.",
+    409: "The state of the job or of the input does not allow it.",
+    410: "The data has been deleted.",
+    413: "The body is larger than 1 MiB.",
+    421: "Another region's API serves this; `api` names it.",
+    422: "The request does not have the endpoint's shape, or a setting does not go with the model.",
+    429: "Too many jobs await approval, or the day's sample is used up. Wait for `Retry-After` seconds.",
+    500: "A fault of ours.",
+    501: "This version does not do this yet.",
+    503: "A service that is needed can't be reached. Wait for `Retry-After` seconds.",
+}
+
+
+class ApiBlueprint(Blueprint):  # type: ignore[misc] # see the import
+    """Routes of one noun; the key is judged before the body is read."""
+
+    ARGUMENTS_PARSER = BodyParser()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.before_request(authenticate_request)
+
+    def endpoint(
+        self,
+        method: str,
+        rule: str,
+        operation_id: str,
+        *,
+        answer: type[Schema],
+        body: type[Schema] | None = None,
+        accepted: str | None = None,
+        errors: tuple[int, ...],
+    ) -> Callable[[Route], Route]:
+        """Register a route under ``rule``: ``body`` comes in, ``answer`` goes out with 200.
+
+        ``accepted`` describes a 202 with the same answer; ``errors`` are the statuses beside those that every route may give.
+        """
+
+        def decorate(route: Route) -> Route:
+            view: Any = route if body is None else self.arguments(body)(route)
+            view = self.response(200, answer, description="Done.")(view)
+            if accepted is not None:
+                view = self.alt_response(202, schema=answer, description=accepted, success=True)(view)
+            for status in sorted({*errors, *_ALWAYS}):
+                view = self.alt_response(status, schema=ErrorSchema, description=_MEANINGS[status])(view)
+            self.route(rule, methods=[method])(self.doc(operationId=operation_id)(view))
+            return route
+
+        return decorate
