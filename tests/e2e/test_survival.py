@@ -1,0 +1,97 @@
+"""What a running job survives: the death of any part, and an emptied broker. It ends done, each row once, billed once."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from anex.ledger.check import check_ledger
+from tests.support.live_stack import LiveStack
+from tests.support.spine import chat_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CATALOG = Path(__file__).parents[1] / "support" / "models.slow.toml"
+ROWS = 400
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStack]:
+    running = LiveStack(tmp_path_factory.mktemp("live"), CATALOG)
+    running.start()
+    running.become_customer()
+    yield running
+    running.stop()
+
+
+def start_job(stack: LiveStack, rows: int = ROWS) -> str:
+    job_id = stack.submit(chat_rows(rows), max_output_tokens=32)
+    stack.approve(job_id)
+    stack.wait_until_rows_run(job_id)
+    return job_id
+
+
+def check_done(stack: LiveStack, job_id: str, rows: int = ROWS) -> None:
+    job = stack.wait_for(job_id, "done")
+    lines = stack.lines(job_id)
+    assert [line["custom_id"] for line in lines] == [f"row-{number}" for number in range(1, rows + 1)]
+    assert (job["error_rows"], job["pending_rows"]) == (0, 0)
+    assert 1 <= job["cost_cents"] <= job["est_cost_cents"]
+    with stack.database() as database, database.transaction() as transaction:
+        assert check_ledger(transaction) == []
+        charges = transaction.fetch_dicts(
+            "SELECT amount_nanos FROM transfers WHERE job_id = %(id)s AND kind = 'charge'", {"id": job_id}
+        )
+    assert [charge["amount_nanos"] for charge in charges] == [job["cost_cents"] * 10_000_000]
+
+
+def test_a_job_runs_through_the_whole_stack(stack: LiveStack) -> None:
+    job_id = start_job(stack)
+    check_done(stack, job_id)
+
+
+@pytest.mark.parametrize("victim", ["workers.run", "workers.engines.fake", "workers.main", "valkey-server"])
+def test_a_job_survives_the_death_of(stack: LiveStack, victim: str) -> None:
+    job_id = start_job(stack)
+    stack.kill(victim)
+    check_done(stack, job_id)
+
+
+def test_a_job_survives_an_emptied_broker(stack: LiveStack) -> None:
+    job_id = start_job(stack)
+    stack.flush_broker()
+    waiting = stack.submit(chat_rows(5), max_output_tokens=16)
+    stack.flush_broker()
+    check_done(stack, job_id)
+    stack.approve(waiting)
+    stack.flush_broker()
+    check_done(stack, waiting, rows=5)
+
+
+def test_no_secret_stands_in_a_command_line(stack: LiveStack) -> None:
+    settings = stack.settings
+    urls = (
+        settings.database_owner_url,
+        settings.database_api_url,
+        settings.database_work_url,
+        settings.redis_url,
+    )
+    secrets = [url.partition("://")[2].rpartition("@")[0].rpartition(":")[2] for url in urls if url]
+    secrets += [settings.s3.access_key or "", settings.s3.secret_key or "", *settings.secret_keys]
+    assert all(len(secret) >= 16 for secret in secrets)
+    lines = stack.processes().values()
+    assert not [line for line in lines if any(secret in line for secret in secrets)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_stack_started_again_goes_on_with_the_unfinished_job(
+    stack: LiveStack, number: signal.Signals
+) -> None:
+    job_id = start_job(stack)
+    stack.stop(number)
+    stack.start()
+    check_done(stack, job_id)
