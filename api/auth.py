@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import structlog
-from anex.orgs.authenticate import authenticate
 from flask import g, request
 
 from anex.errors import KeyInvalid
+from anex.orgs.authenticate import authenticate
 from api.context import services
 from api.errors import ShapeInvalid
 

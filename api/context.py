@@ -12,7 +12,6 @@ from flask import Flask, Response, current_app, g, request
 
 if TYPE_CHECKING:
     from anex.orgs.model import Caller
-
     from anex.services import Services
 
 EXTENSION = "anex"
