@@ -30,6 +30,7 @@ def approve_job(services: Services, caller: Caller, job_id: str) -> Job:
             raise JobStateConflict(f"the job is {job.status}; only a job that is cost_ready can be approved")
         if _window_is_over(transaction, job):
             raise JobStateConflict("the estimate was not approved in time; submit the job again")
+        _require_same_model(services, job)
         insert_action(transaction, job, "approve", caller.key_id)
         return start_run(transaction, services, job, key_id=caller.key_id)
 
@@ -57,6 +58,15 @@ def start_run(transaction: Transaction, services: Services, job: Job, *, key_id:
     )
     ring_chunks(transaction, services, job.model_queue, chunks)
     return started
+
+
+def _require_same_model(services: Services, job: Job) -> None:
+    """Raise ``JobStateConflict`` where no worker will claim the job: its model is gone, or another revision of it is served."""
+    spec = services.catalog.models.get(job.model)
+    if spec is None or spec.revision != job.model_revision:
+        raise JobStateConflict(
+            f"model '{job.model}' is no longer offered as it was when the job was priced; submit the job again"
+        )
 
 
 def _window_is_over(transaction: Transaction, job: Job) -> bool:

@@ -76,10 +76,13 @@ def end_job(
 
 
 def fail_job(transaction: Transaction, services: Services, job: Job, code: str, reason: str) -> Job:
-    """End a locked job before any of its rows counted: nothing is charged."""
-    return end_job(
-        transaction, services, job, Status.FAILED, changes={"failure_code": code, "failure_reason": reason}
-    )
+    """End a locked job before any of its rows counted: nothing is charged.
+
+    A reason quotes what a customer sent, and Postgres stores no NUL: it must not be able to keep a job from failing.
+    """
+    told = reason.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    changes = {"failure_code": code, "failure_reason": told}
+    return end_job(transaction, services, job, Status.FAILED, changes=changes)
 
 
 def cancel_where_deletion_waits(transaction: Transaction, services: Services, job: Job) -> bool:

@@ -49,6 +49,7 @@ def submit_job(services: Services, caller: Caller, request: SubmitRequest) -> Jo
     _look_at_content(services, found)
     with services.database.transaction(caller.org_id) as transaction:
         _require_room(transaction, services, caller.org_id)
+        _keep_input(transaction, found)
         values = _job_values(services, caller, request, spec, found)
         job = insert_job(transaction, services.clock, values, caller.key_id)
         insert_action(transaction, job, "submit", caller.key_id)
@@ -87,6 +88,14 @@ def _require_room(transaction: Transaction, services: Services, org_id: str) -> 
         raise ApprovalQueueFull(
             f"the approval queue is full: {most} jobs await approval; approve or cancel some, then submit again"
         )
+
+
+def _keep_input(transaction: Transaction, found: Input) -> None:
+    """Hold the input's row until the job that reads it stands: a deletion comes before, and is seen, or after, and sees the job."""
+    statement = "SELECT data_deleted_at FROM inputs WHERE id = %(input_id)s FOR SHARE"
+    row = transaction.fetch_dict(statement, {"input_id": found.id})
+    if row is None or row["data_deleted_at"] is not None:
+        raise InputExpired("the input was deleted meanwhile; create a new one and send the file again")
 
 
 def _job_values(

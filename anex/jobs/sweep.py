@@ -53,7 +53,8 @@ SELECT id FROM jobs WHERE status = 'cost_ready' AND approval_expires_at <= anex_
 
 _STALLED_ESTIMATES = """
 SELECT id FROM jobs
-WHERE status IN ('submitted', 'estimating') AND (step_lease_until IS NULL OR step_lease_until < anex_now())
+WHERE status IN ('submitted', 'estimating')
+  AND (step = 'sample' OR step_lease_until IS NULL OR step_lease_until < anex_now())
   AND coalesce(step_started_at, created_at) <= anex_now() - %(stall)s * interval '1 second'
 LIMIT %(batch)s
 """

@@ -8,8 +8,12 @@ text in a sentence is cut to 64 characters: these sentences are stored longer th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from unicodedata import category
 
 QUOTED_MAX_CHARACTERS = 64
+
+_UNSPEAKABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 class RowRefused(Exception):
@@ -21,7 +25,11 @@ class RowRefused(Exception):
 
 
 def quote(text: str) -> str:
-    """Return ``text`` in quotes, cut to what may be kept of a payload."""
+    """Return ``text`` in quotes, cut to what may be kept of a payload.
+
+    Control characters and line separators become U+FFFD: Postgres stores no NUL, and a sentence is one line.
+    """
+    text = "".join(_REPLACEMENT if category(character) in _UNSPEAKABLE else character for character in text)
     kept = text if len(text) <= QUOTED_MAX_CHARACTERS else text[: QUOTED_MAX_CHARACTERS - 1] + "…"
     return f"'{kept}'"
 

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, TextIO
 
 from anex.migrations import upgrade
+from config.catalog import load_catalog
 from config.environment import PREFIX
 from config.pull import pull_packaged_models
 from config.settings import load_settings
@@ -42,7 +43,11 @@ def run_stack(environ: Mapping[str, str], *, out: TextIO) -> int:
     folder.create()
     with FolderLock(folder) as lock:
         folder.environment.unlink(missing_ok=True)  # a killed stack's addresses must not pass for settings
-        settings = load_settings(environ)
+        settings = load_settings({**_one_machine_defaults(), **environ})
+        # A wrong catalog is told before anything is started for it.
+        load_catalog(
+            settings.catalog_path, settings.models_offered, allow_fake_engine=settings.allow_fake_engine
+        )
         _kill_leftovers(folder, say)
         supervisor = Supervisor(folder, lock_descriptor=lock.descriptor, say=say)
         install_stop_signals(supervisor)

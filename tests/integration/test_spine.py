@@ -10,6 +10,7 @@ from anex.errors import (
     ApprovalQueueFull,
     BalanceTooLow,
     InputContentInvalid,
+    InputExpired,
     JobNotFound,
     JobStateConflict,
     ResultUnavailable,
@@ -18,6 +19,8 @@ from anex.jobs.approve import approve_job
 from anex.jobs.cancel import cancel_job
 from anex.jobs.delete import delete_data
 from anex.jobs.result import get_result
+from anex.jobs.submit import submit_job
+from anex.jobs.submit_rules import SubmitRequest
 from anex.jobs.sweep import sweep
 from tests.support.audit import audit
 from tests.support.spine import chat_rows, in_threads
@@ -215,3 +218,34 @@ def test_an_input_replaced_after_its_check_fails_the_job_unbilled(spine: Spine) 
     failed = spine.job(job.id)
     assert (failed.status, failed.failure_code, failed.cost_cents) == ("failed", "invalid_input", 0)
     audit(spine.services)
+
+
+@pytest.mark.parametrize("text", ['"a\\u0000b"', '"a\\nb"'], ids=["nul", "newline"])
+def test_a_control_character_in_a_quoted_id_does_not_keep_a_job_from_failing(spine: Spine, text: str) -> None:
+    row = b'{"custom_id":%s,"method":"POST","url":"/v1/chat/completions","body":%s}\n' % (
+        text.encode(),
+        b'{"messages":[{"role":"user","content":"hi"}]}',
+    )
+    job = spine.submit([row, row])
+    spine.answer_rings()
+    failed = spine.job(job.id)
+    assert failed.status == "failed"
+    assert failed.failure_reason is not None
+    assert "a\N{REPLACEMENT CHARACTER}b" in failed.failure_reason
+    assert "\n" not in failed.failure_reason
+
+
+def test_a_job_whose_model_was_changed_since_its_price_is_not_approved(spine: Spine) -> None:
+    job = run_to_cost_ready(spine)
+    with spine.services.database.transaction() as transaction:
+        transaction.execute("UPDATE jobs SET model_revision = 'old' WHERE id = %(id)s", {"id": job.id})
+    with pytest.raises(JobStateConflict, match="no longer offered"):
+        approve_job(spine.api, spine.caller, job.id)
+    assert spine.job(job.id).status == "cost_ready"
+
+
+def test_an_input_deleted_while_a_job_is_submitted_is_not_promised(spine: Spine) -> None:
+    first = spine.submit(chat_rows(1))
+    delete_data(spine.api, spine.caller, first.id)
+    with pytest.raises(InputExpired):
+        submit_job(spine.api, spine.caller, SubmitRequest(model="fake-chat", input_id=first.input_id))
