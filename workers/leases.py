@@ -1,12 +1,15 @@
 """Keep the leases of a unit's chunks alive for as long as its engine gets on with them.
 
-One thread for all slots, one UPDATE for all leases. An engine that has rows in flight and makes no progress is killed after the
+One thread for all slots of a worker, one UPDATE for all leases; the quick worker holds none, and watches the engine all the
+same: a sample too must not wait for ever. An engine that has rows in flight and makes no progress is killed after the
 catalog's ``stall_seconds``: its rows come back as ``EngineGone``, the slots give their chunks back, and the parent starts it
 anew. Should even that fail, the leases are no longer extended and run out.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,14 +21,21 @@ from anex.units.store import extend_leases, list_cancelling_jobs
 from workers.engine_mark import find_mark, kill_marked
 
 if TYPE_CHECKING:
-    import threading
-
     from workers.slots import Slots
 
 TICK_SECONDS = 1.0
 """How soon a slot hears that its job is being cancelled."""
 
+PAUSE_SECONDS = 5.0
+"""After a longer gap between two looks this process stood still, not the engine: it is judged anew from here."""
+
 log = structlog.get_logger(__name__)
+
+
+def watch_engine(slots: Slots) -> None:
+    """Watch a worker's engine, and keep its slots' leases, in a thread of its own for as long as the process lives."""
+    keeper = LeaseKeeper(slots)
+    threading.Thread(target=keeper.run, args=(threading.Event(),), name="lease-keeper", daemon=True).start()
 
 
 @dataclass(slots=True)
@@ -33,39 +43,51 @@ class LeaseKeeper:
     """The state of the keeper: when leases were extended, and when the engine was last seen to move."""
 
     slots: Slots
-    stall_seconds: float
     _progress: int = -1
     _moved_at: float = field(default_factory=time.monotonic)
-    _extended_at: float = 0.0
+    _extended_at: float = float("-inf")
+    _looked_at: float = field(default_factory=time.monotonic)
 
     def run(self, ended: threading.Event) -> None:
-        """Tick until ``ended``."""
-        while not ended.wait(TICK_SECONDS):
-            if not self.slots.is_busy():
-                self._moved_at = time.monotonic()
-                continue
-            try:
-                self._tick(time.monotonic())
-            except DatabaseUnavailable:
-                log.warning("leases_not_extended", unit=self.slots.unit.id)
+        """Tick until ``ended``. A worker whose keeper failed would lose every lease unawares: it ends, and is replaced."""
+        try:
+            while not ended.wait(TICK_SECONDS):
+                self._look()
+        except BaseException:
+            log.exception("lease_keeper_failed", unit=self.slots.unit.id)
+            os._exit(1)
 
-    def _tick(self, now: float) -> None:
-        services = self.slots.services
-        if self._has_stalled(now):
+    def _look(self) -> None:
+        now = time.monotonic()
+        paused = now - self._looked_at > PAUSE_SECONDS
+        self._looked_at = now
+        if paused or not self.slots.is_busy():
+            self._moved_at = now
+        elif self._has_stalled(now):
             self._kill_engine()
-            return
-        with services.database.transaction() as transaction:
-            self.slots.stop.note_cancelling(list_cancelling_jobs(transaction, self.slots.unit.id))
-            if now - self._extended_at >= services.timings.heartbeat_seconds:
-                extend_leases(transaction, self.slots.unit.id, services.timings.lease_seconds)
-                self._extended_at = now
+        else:
+            self._keep_leases(now)
+
+    def _keep_leases(self, now: float) -> None:
+        services, unit_id = self.slots.services, self.slots.unit.id
+        try:
+            with services.database.transaction() as transaction:
+                self.slots.stop.note_cancelling(list_cancelling_jobs(transaction, unit_id))
+                if now - self._extended_at >= services.timings.heartbeat_seconds:
+                    extend_leases(
+                        transaction, unit_id, self.slots.leases.all(), services.timings.lease_seconds
+                    )
+                    self._extended_at = now
+        except DatabaseUnavailable:
+            log.warning("leases_not_extended", unit=unit_id)
 
     def _has_stalled(self, now: float) -> bool:
         progress = self.slots.engine.progress()
         if progress != self._progress or self.slots.engine.in_flight() == 0:
             self._progress = progress
             self._moved_at = now
-        return now - self._moved_at >= self.stall_seconds
+        stall_seconds = self.slots.services.catalog.get(self.slots.unit.model).engine.stall_seconds
+        return now - self._moved_at >= stall_seconds
 
     def _kill_engine(self) -> None:
         self._moved_at = time.monotonic()

@@ -9,24 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from anex.errors import DatabaseUnavailable
 from anex.units.model import EngineState
-from anex.units.store import delete_unit, has_waiting_work, note_heartbeat, return_leases
 from workers.engine_child import ChildState
-from workers.slots import slots_arguments
-from workers.unit_worker import UnitWorker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from anex.db import Transaction
     from anex.services import Services
     from anex.units.model import Unit
     from workers.engine_child import EngineChild
+    from workers.unit_record import UnitRecord
+    from workers.unit_worker import UnitWorker
 
 TICK_SECONDS = 0.2
-HEARTBEAT_SECONDS = 5.0
+LOOKS_WHILE_ALIVE = 12
+"""How often the database is told and asked within ``worker_alive_seconds``: a few lost beats don't make a unit look dead."""
+
 IDLE_LOOK_SECONDS = 1.0
 STOP_SLACK_SECONDS = 15.0
 """Beyond ``drain_seconds``: for writing checkpoints and ending processes."""
@@ -35,42 +31,45 @@ log = structlog.get_logger(__name__)
 
 
 class Parent:
-    """One unit from its start to its end."""
+    """One unit from its start to its end. Its engine's own parent is the thread that calls ``run``."""
 
     def __init__(
         self,
         services: Services,
         unit: Unit,
+        record: UnitRecord,
         engine: EngineChild,
-        socket_path: Path,
-        environment: Mapping[str, str],
         *,
+        run_worker: UnitWorker,
+        quick_worker: UnitWorker,
         idle_seconds: float,
     ) -> None:
         self._services = services
         self._unit = unit
+        self._record = record
         self._engine = engine
+        self._run_worker = run_worker
+        self._workers = (run_worker, quick_worker)
         self._idle_seconds = idle_seconds
-        spec = services.catalog.get(unit.model)
-        arguments = slots_arguments(unit, socket_path, spec.engine.max_num_seqs)
-        self._run_worker = UnitWorker("workers.run", arguments, environment)
-        self._workers = (self._run_worker, UnitWorker("workers.quick", arguments, environment))
-        self._stops = 0
+        self._look_seconds = services.timings.worker_alive_seconds / LOOKS_WHILE_ALIVE
+        self._signals: list[signal.Signals] = []
         self._woken = threading.Event()
-        self._was_ready = False
-        self._heartbeat_at = 0.0
-        self._said: tuple[EngineState, str] | None = None
+        self._has_served = False
+        self._ready_at: float | None = None
+        self._told: tuple[float, EngineState] | None = None
+        self._listened_at = 0.0
         self._idle_looked_at = 0.0
         self._worked_at = time.monotonic()
 
     def run(self) -> int:
-        """Serve until told to stop, or idle for ``idle_seconds`` (0: never)."""
+        """Serve until told to stop, or idle for ``idle_seconds`` (0: never). Returns the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         log.info("unit_started", unit=self._unit.id, model=self._unit.model)
+        self._record.begin("the engine is about to start")
         self._engine.start()
         try:
-            while not self._stops and not self._is_idle():
+            while not self._signals and not self._is_idle():
                 self._tick()
                 self._woken.wait(TICK_SECONDS)
         finally:
@@ -78,104 +77,110 @@ class Parent:
         return 0
 
     def _on_signal(self, number: int, _frame: Any) -> None:
-        self._stops += 1
+        """Note it and no more: whatever this interrupts may hold a lock."""
+        self._signals.append(signal.Signals(number))
         self._woken.set()
-        log.info(
-            "unit_told_to_stop", unit=self._unit.id, signal=signal.Signals(number).name, times=self._stops
-        )
 
     def _tick(self) -> None:
-        ready = self._engine.poll() is ChildState.READY
-        if ready and not self._was_ready:
-            self._begin_serving()
-        self._was_ready = ready
+        self._watch_engine()
+        self._watch_workers()
+        self._tell_state()
+
+    def _watch_engine(self) -> None:
+        if self._engine.poll() is not ChildState.READY:
+            self._ready_at = None
+        elif self._ready_at is None:
+            self._ready_at = time.monotonic()
+            log.info("engine_ready", unit=self._unit.id, generation=self._engine.generation)
+            if self._has_served:
+                self._ring()
+            self._has_served = True
+
+    def _watch_workers(self) -> None:
+        """Replace a worker that died or went deaf. None is started before the engine was ready once: no claim without an engine."""
         for worker in self._workers:
             if worker.has_died():
-                self._replace(worker)
-        self._say_how_it_is()
-
-    def _begin_serving(self) -> None:
-        """Start the workers when the engine is ready for the first time; ring whenever it is ready again."""
-        log.info("engine_ready", unit=self._unit.id, generation=self._engine.generation)
-        for worker in self._workers:
-            if not worker.is_running():
+                self._end_worker(worker, "it died")
+            elif worker is self._run_worker and self._is_deaf():
+                self._end_worker(worker, "chunks are ready and it claims none")
+            if self._has_served and worker.is_due():
                 worker.start()
-        self._services.dispatcher.ring_model(self._unit.model_queue, self._unit.slots)
+                if worker is self._run_worker:
+                    self._ring()
 
-    def _replace(self, worker: UnitWorker) -> None:
-        """Start a worker that died anew. What its slots held is nobody's now: it need not wait for the leases to end."""
-        log.error("worker_died", unit=self._unit.id, worker=worker.module)
+    def _end_worker(self, worker: UnitWorker, reason: str) -> None:
+        log.error("worker_replaced", unit=self._unit.id, worker=worker.module, reason=reason)
         worker.end()
         if worker is self._run_worker:
-            self._tell_database(lambda transaction: return_leases(transaction, self._unit.id))
-        worker.start()
+            self._record.return_leases()
+
+    def _is_deaf(self) -> bool:
+        """Whether the run worker stopped consuming; it has ``worker_alive_seconds`` from its start and the engine's."""
+        now = time.monotonic()
+        if self._ready_at is None or not self._run_worker.is_running():
+            return False
+        listens_since = max(self._ready_at, self._run_worker.started_at)
+        alive_seconds = self._services.timings.worker_alive_seconds
+        if now - listens_since < alive_seconds or now - self._listened_at < self._look_seconds:
+            return False
+        self._listened_at = now
+        return self._record.is_deaf()
+
+    def _ring(self) -> None:
+        """Wake every slot: a doorbell that came while there was no engine or no worker was heard by nobody."""
         self._services.dispatcher.ring_model(self._unit.model_queue, self._unit.slots)
 
-    def _say_how_it_is(self) -> None:
-        states = {
-            ChildState.STARTING: EngineState.STARTING,
-            ChildState.READY: EngineState.READY,
-        }
-        state = (
-            EngineState.SICK
-            if self._engine.is_sick()
-            else states.get(self._engine.state, EngineState.STARTING)
-        )
+    def _tell_state(self) -> None:
+        """Tell the database at every change of state and now and then."""
+        state = self._engine_state()
         now = time.monotonic()
-        if self._said is not None and self._said[0] == state and now - self._heartbeat_at < HEARTBEAT_SECONDS:
+        if self._told is not None and self._told[1] is state and now - self._told[0] < self._look_seconds:
             return
+        self._told = (now, state)
         detail = self._engine.describe()
-        self._tell_database(lambda transaction: note_heartbeat(transaction, self._unit, state, detail))
-        self._heartbeat_at, self._said = now, (state, detail)
+        self._record.tell(state, detail)
         if state is not EngineState.READY:
             log.info("engine_waited_for", unit=self._unit.id, state=state.value, detail=detail)
+
+    def _engine_state(self) -> EngineState:
+        if self._engine.is_sick():
+            return EngineState.SICK
+        return EngineState.READY if self._ready_at is not None else EngineState.STARTING
 
     def _is_idle(self) -> bool:
         now = time.monotonic()
         if self._idle_seconds <= 0 or now - self._idle_looked_at < IDLE_LOOK_SECONDS:
             return False
         self._idle_looked_at = now
-        try:
-            with self._services.database.transaction() as transaction:
-                waiting = has_waiting_work(transaction, self._unit.model_queue)
-        except DatabaseUnavailable:
-            waiting = True
-        if waiting:
+        if self._record.has_work():
             self._worked_at = now
         return now - self._worked_at >= self._idle_seconds
 
     def _stop(self) -> None:
-        """Drain the workers, then end the engine, then forget the unit. A second signal shortens the wait."""
-        self._tell_database(
-            lambda transaction: note_heartbeat(
-                transaction, self._unit, EngineState.DRAINING, "the unit is stopping"
-            )
-        )
-        told = self._stops
-        self._tell_workers("drain" if told < 2 else "now")  # noqa: PLR2004 - the second signal
-        limit = time.monotonic() + self._services.timings.drain_seconds + STOP_SLACK_SECONDS
-        self._woken.clear()
-        while any(worker.is_running() for worker in self._workers) and time.monotonic() < limit:
-            self._woken.wait(TICK_SECONDS)
-            self._woken.clear()
-            if self._stops > max(told, 1):
-                told = self._stops
-                self._tell_workers("now")
+        """Drain the workers, then end the engine, then forget the unit."""
+        log.info("unit_stopping", unit=self._unit.id, signals=[number.name for number in self._signals])
+        self._record.tell(EngineState.DRAINING, "the unit is stopping")
+        self._drain_workers()
         for worker in self._workers:
             worker.end()
         self._engine.stop()
-        self._tell_database(lambda transaction: return_leases(transaction, self._unit.id))
-        self._tell_database(lambda transaction: delete_unit(transaction, self._unit.id))
+        self._record.end()
         self._services.database.close()
         log.info("unit_stopped", unit=self._unit.id)
+
+    def _drain_workers(self) -> None:
+        """Tell the workers to drain and wait for their end; a second signal tells them to go at once."""
+        limit = time.monotonic() + self._services.timings.drain_seconds + STOP_SLACK_SECONDS
+        hurried = False
+        self._tell_workers("drain")
+        while any(worker.is_running() for worker in self._workers) and time.monotonic() < limit:
+            if len(self._signals) > 1 and not hurried:
+                hurried = True
+                limit = min(limit, time.monotonic() + STOP_SLACK_SECONDS)
+                self._tell_workers("now")
+            self._woken.clear()
+            self._woken.wait(TICK_SECONDS)
 
     def _tell_workers(self, word: str) -> None:
         for worker in self._workers:
             worker.tell(word)
-
-    def _tell_database(self, act: Callable[[Transaction], object]) -> None:
-        try:
-            with self._services.database.transaction() as transaction:
-                act(transaction)
-        except DatabaseUnavailable:
-            log.warning("unit_state_not_told", unit=self._unit.id)

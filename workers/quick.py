@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import sys
-import threading
-
-import structlog
 
 from anex.errors import EngineGone
 from anex.jobs.sample import sample_job
 from tasks import names
-from tasks.app import app, task
-from workers.slots import Slots, celery_arguments, parse_slots
+from tasks.app import task
+from workers.leases import watch_engine
+from workers.slots import Slots, parse_slots, serve_queue
 
 CONCURRENCY = 8
-
-log = structlog.get_logger(__name__)
 
 
 def define_task(slots: Slots) -> None:
@@ -33,9 +29,8 @@ def main(arguments: list[str]) -> None:
     """Serve the unit's quick queue until the parent says otherwise."""
     slots = parse_slots(arguments)
     define_task(slots)
-    threading.Thread(target=slots.obey, name="parent", daemon=True).start()
-    queue = names.quick_queue(slots.unit.model_queue)
-    app.worker_main(celery_arguments(queue, CONCURRENCY, f"quick-{slots.unit.id}"))
+    watch_engine(slots)
+    serve_queue(slots, names.quick_queue(slots.unit.model_queue), CONCURRENCY, "quick")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,11 @@
 """What a Celery worker of a GPU unit shares between its slots: who it is, its engine, and when to stop.
 
-The worker is a child of ``workers.main``. Celery's threads pool can't drain, so signals are the parent's business: it writes
-``drain`` or ``now`` to this process's standard input, and the end of that input says that the parent is gone. A slot that is
-told to stop gives its chunk back; a doorbell that comes meanwhile is answered by nobody, and rung again by the sweeper.
+The worker is a child of ``workers.main``, which describes it on the command line.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import signal
 import sys
 import threading
 from contextlib import contextmanager
@@ -17,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import structlog
-
-from anex.units.model import StopSignals, Unit
+from anex.units.model import HeldLeases, StopSignals, Unit
+from tasks.app import app
 from tasks.process import process_services
+from workers.drain import obey
 from workers.engine_client import EngineClient
 
 if TYPE_CHECKING:
@@ -31,8 +27,6 @@ if TYPE_CHECKING:
 ROWS_IN_FLIGHT_FACTOR = 2
 """Rows given to the engine for each sequence that it runs at once: enough that none of its places waits for us."""
 
-log = structlog.get_logger(__name__)
-
 
 @dataclass(slots=True)
 class Slots:
@@ -42,6 +36,7 @@ class Slots:
     socket_path: Path
     engine: EngineClient
     stop: StopSignals = field(default_factory=StopSignals)
+    leases: HeldLeases = field(default_factory=HeldLeases)
     _busy: int = 0
     _idle: threading.Condition = field(default_factory=threading.Condition)
 
@@ -70,23 +65,10 @@ class Slots:
         """Whether any slot works."""
         return self._busy > 0
 
-    def obey(self) -> None:
-        """Read the parent's words until the slots are idle and this process ends. Runs in a thread of its own."""
-        for line in sys.stdin:
-            self.stop.draining.set()
-            if line.strip() == "now":
-                self.stop.at_once.set()
-            threading.Thread(target=self._leave, name="leave", daemon=True).start()
-        self.stop.draining.set()
-        self.stop.at_once.set()
-        self._leave()
-
-    def _leave(self) -> None:
-        """Wait for the slots to have given everything back, then end. What Celery holds are doorbells: they may be lost."""
+    def wait_until_idle(self, timeout_seconds: float | None = None) -> bool:
+        """Wait until no slot works; False when the time is up first."""
         with self._idle:
-            self._idle.wait_for(lambda: self._busy == 0)
-        log.info("worker_drained", unit=self.unit.id)
-        os.kill(os.getpid(), signal.SIGKILL)
+            return self._idle.wait_for(lambda: self._busy == 0, timeout_seconds)
 
 
 def parse_slots(arguments: Sequence[str]) -> Slots:
@@ -114,9 +96,13 @@ def slots_arguments(unit: Unit, socket_path: Path, max_num_seqs: int) -> list[st
     ]
 
 
-def celery_arguments(queue: str, concurrency: int, name: str) -> list[str]:
-    """Return the arguments of ``celery worker`` for one queue on a pool of threads."""
-    return [
-        *("worker", "--queues", queue, "--pool", "threads", "--concurrency", str(concurrency)),
-        *("--hostname", f"{name}@%h", "--without-gossip", "--without-mingle", "--loglevel", "INFO"),
-    ]
+def serve_queue(slots: Slots, queue: str, concurrency: int, role: str) -> None:
+    """Consume one queue on a pool of threads until the parent says otherwise."""
+    node = f"{role}-{slots.unit.id}@anex"
+    threading.Thread(target=obey, args=(slots, sys.stdin, queue, node), name="parent", daemon=True).start()
+    app.worker_main(
+        [
+            *("worker", "--queues", queue, "--pool", "threads", "--concurrency", str(concurrency)),
+            *("--hostname", node, "--without-gossip", "--without-mingle", "--loglevel", "INFO"),
+        ]
+    )

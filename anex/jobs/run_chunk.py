@@ -28,18 +28,24 @@ from anex.jobs.store import get_job
 from anex.object_keys import input_key
 from anex.rows.decode import iterate_rows
 from anex.rows.requests import PRIORITY_RUN, ChatTerms
+from anex.units.model import Lease
 
 if TYPE_CHECKING:
     from anex.jobs.chunks import Chunk
     from anex.jobs.model import Job
     from anex.services import Engine, Services
-    from anex.units.model import StopSignals, Unit
+    from anex.units.model import HeldLeases, StopSignals, Unit
 
 log = structlog.get_logger(__name__)
 
 
-def run_next_chunk(services: Services, engine: Engine, unit: Unit, stop: StopSignals) -> bool:
-    """Claim one chunk of the unit's model and run it. False when nothing is to be had, or not now."""
+def run_next_chunk(
+    services: Services, engine: Engine, unit: Unit, stop: StopSignals, leases: HeldLeases
+) -> bool:
+    """Claim one chunk of the unit's model and run it. False when nothing is to be had, or not now.
+
+    ``leases`` knows the chunk for as long as it is run here, and no longer.
+    """
     with services.database.transaction() as transaction:
         chunk = claim_chunk(
             transaction,
@@ -53,7 +59,8 @@ def run_next_chunk(services: Services, engine: Engine, unit: Unit, stop: StopSig
         job = get_job(transaction, chunk.job_id)
     log.info("chunk_claimed", job_id=job.id, chunk=chunk.chunk_index, fence=chunk.fence)
     try:
-        return _run(services, engine, job, chunk, stop)
+        with leases.holding(Lease(chunk.job_id, chunk.chunk_index, chunk.fence)):
+            return _run(services, engine, job, chunk, stop)
     except (ObjectChanged, ObjectMissing):
         fail_run(services, chunk)
         return True

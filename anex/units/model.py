@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import datetime
 
 
@@ -29,6 +31,14 @@ class Unit:
     model_queue: str
     model_revision: str
     slots: int
+
+
+class Lease(NamedTuple):
+    """What proves a claim: the chunk, and the fence that it was claimed with."""
+
+    job_id: str
+    chunk_index: int
+    fence: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +74,31 @@ class StopSignals:
     def is_cancelling(self, job_id: str) -> bool:
         """Whether a job is being cancelled: what is finished of its chunk becomes the chunk's part."""
         return job_id in self._cancelling
+
+
+@dataclass(slots=True)
+class HeldLeases:
+    """The chunks that a worker's slots hold now: only these are extended.
+
+    A chunk that a slot let go of without saying so (the database was away, the claim's answer was lost) must run out, however
+    busy the unit is.
+    """
+
+    _held: set[Lease] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def holding(self, lease: Lease) -> Iterator[None]:
+        """Hold a lease for the length of the block."""
+        with self._lock:
+            self._held.add(lease)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held.discard(lease)
+
+    def all(self) -> list[Lease]:
+        """Return what is held."""
+        with self._lock:
+            return list(self._held)

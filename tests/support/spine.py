@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from anex.jobs.model import Job, Step
     from anex.orgs.model import Caller
     from anex.services import Engine, Services
-    from anex.units.model import StopSignals, Unit
+    from anex.units.model import HeldLeases, StopSignals, Unit
 
 MODEL = "fake-chat"
 
@@ -68,6 +68,7 @@ class Spine:
     engine: Engine
     unit: Unit
     stop: StopSignals
+    leases: HeldLeases
     dispatcher: RecordingDispatcher
 
     def upload(self, rows: Sequence[bytes]) -> str:
@@ -109,7 +110,7 @@ class Spine:
 
     def run_chunk(self) -> bool:
         """Claim and run one chunk."""
-        return run_next_chunk(self.services, self.engine, self.unit, self.stop)
+        return run_next_chunk(self.services, self.engine, self.unit, self.stop, self.leases)
 
     def job(self, job_id: str) -> Job:
         """Read the job."""

@@ -16,7 +16,7 @@ from anex.money import cents_to_nanos
 from anex.objects import ObjectStore
 from anex.services import Limits, Services, Timings
 from anex.token_counters import StoredTokenCounters
-from anex.units.model import StopSignals
+from anex.units.model import HeldLeases, StopSignals
 from config.catalog import load_catalog
 from tests.support.factories import make_funded_caller, make_unit
 from tests.support.spine import MODEL, RecordingDispatcher, Spine
@@ -76,7 +76,7 @@ def spine(
     engine = EngineClient(fake_engine_socket, 64, progress_seconds=0.2)
     caller = make_funded_caller(work, cents_to_nanos(100_000))
     unit = make_unit(work, catalog.get(MODEL))
-    yield Spine(api, work, caller, engine, unit, StopSignals(), dispatcher)
+    yield Spine(api, work, caller, engine, unit, StopSignals(), HeldLeases(), dispatcher)
     engine.close()
     api.database.close()
     work.database.close()
