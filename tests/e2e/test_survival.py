@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anex.ledger.check import check_ledger
+from config.stack.layout import DataFolder
 from tests.support.live_stack import LiveStack
 from tests.support.spine import chat_rows
+from workers.unix_http import ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,6 +72,16 @@ def test_a_job_survives_an_emptied_broker(stack: LiveStack) -> None:
     stack.approve(waiting)
     stack.flush_broker()
     check_done(stack, waiting, rows=5)
+
+
+def test_a_job_survives_an_engine_that_hangs_under_its_sample(stack: LiveStack) -> None:
+    check_done(stack, start_job(stack, rows=20), rows=20)  # an engine is there
+    (socket_path,) = DataFolder(stack.folder).run.glob("fake-*.sock")
+    status, content = ask(socket_path, "/fake/switches", b'{"hang": true}', 5.0)
+    assert status == 200, content
+    job_id = stack.submit(chat_rows(5))
+    stack.approve(job_id)
+    check_done(stack, job_id, rows=5)
 
 
 def test_no_secret_stands_in_a_command_line(stack: LiveStack) -> None:
