@@ -26,7 +26,7 @@ UNKNOWN_JOB = "job_00000000000000000000000000"
 MAKE_COST_READY = """
 UPDATE jobs SET status = 'cost_ready', step = NULL, total_rows = 2, est_input_tok = 120, est_output_tok = 40,
     est_cost_cents = 72, est_processing_seconds = 9, max_output_tokens = 600, terms = '{}', cost_ready_at = now(),
-    approval_expires_at = now() + interval '24 hours'
+    approval_expires_at = now() + interval '24 hours', model_revision = '1'
 WHERE id = %s
 """
 
