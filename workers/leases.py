@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 import structlog
 
 from anex.errors import DatabaseUnavailable
-from anex.units.store import extend_leases, list_cancelling_jobs
+from anex.units.store import extend_leases, list_stopped_jobs
 from workers.engine_mark import find_mark, kill_marked
 
 if TYPE_CHECKING:
     from workers.slots import Slots
 
 TICK_SECONDS = 1.0
-"""How soon a slot hears that its job is being cancelled."""
+"""How soon a slot hears that its job runs no more."""
 
 PAUSE_SECONDS = 5.0
 """After a longer gap between two looks this process stood still, not the engine: it is judged anew from here."""
@@ -72,11 +72,10 @@ class LeaseKeeper:
         services, unit_id = self.slots.services, self.slots.unit.id
         try:
             with services.database.transaction() as transaction:
-                self.slots.stop.note_cancelling(list_cancelling_jobs(transaction, unit_id))
+                leases = self.slots.leases.all()
+                self.slots.stop.note_stopped(list_stopped_jobs(transaction, leases))
                 if now - self._extended_at >= services.timings.heartbeat_seconds:
-                    extend_leases(
-                        transaction, unit_id, self.slots.leases.all(), services.timings.lease_seconds
-                    )
+                    extend_leases(transaction, unit_id, leases, services.timings.lease_seconds)
                     self._extended_at = now
         except DatabaseUnavailable:
             log.warning("leases_not_extended", unit=unit_id)

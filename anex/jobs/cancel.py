@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from anex.errors import JobStateConflict
 from anex.jobs.chunk_end import count_down
-from anex.jobs.chunks import count_started_chunks, drop_unstarted_chunks
+from anex.jobs.chunks import drop_unstarted_chunks, has_delivered_rows
 from anex.jobs.end import end_job
 from anex.jobs.store import get_job, insert_action, lock_job, move_job
 from anex.jobs.transitions import Status
@@ -49,7 +49,7 @@ def cancel_locked_job(transaction: Transaction, services: Services, job: Job, ke
 
 def _stop_run(transaction: Transaction, services: Services, job: Job, key_id: str | None) -> Job:
     dropped = drop_unstarted_chunks(transaction, job.id)
-    if count_started_chunks(transaction, job.id) == 0:
+    if not has_delivered_rows(transaction, job.id):
         return end_job(transaction, services, job, Status.CANCELLED, key_id=key_id)
     moved = move_job(transaction, services.clock, job, Status.CANCELLING, {}, key_id=key_id)
     count_down(transaction, services, moved, dropped)

@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+import structlog
 
+from anex.errors import ObjectChanged, ObjectMissing
 from anex.jobs.chunks import Chunk, StoredObject
 from anex.object_keys import new_checkpoint_key
 from anex.rows.result import OutcomeKind, RowOutcome
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from anex.services import Services
+
+log = structlog.get_logger(__name__)
 
 _Entry = tuple[int, OutcomeKind, int, int, bytes]
 
@@ -38,16 +42,22 @@ def write_checkpoint(services: Services, chunk: Chunk, outcomes: Mapping[int, Ro
 
 
 def read_checkpoint(services: Services, chunk: Chunk) -> dict[int, RowOutcome]:
-    """Return the finished rows of a claimed chunk, by row number."""
+    """Return the finished rows of a chunk, by row number; none when the checkpoint is lost: they run again."""
     if chunk.checkpoint_key is None:
         return {}
-    blocks = services.objects.stream(chunk.checkpoint_key, 0, _size(services, chunk), chunk.checkpoint_etag)
+    try:
+        data = _read(services, chunk.checkpoint_key, chunk.checkpoint_etag)
+    except (ObjectChanged, ObjectMissing):
+        log.error("checkpoint_lost", job_id=chunk.job_id, chunk=chunk.chunk_index)  # noqa: TRY400 - the trace tells nothing
+        return {}
     return {
         number: RowOutcome(line, kind, input_tokens, output_tokens)
-        for number, kind, input_tokens, output_tokens, line in _decode(b"".join(blocks))
+        for number, kind, input_tokens, output_tokens, line in _decode(data)
     }
 
 
-def _size(services: Services, chunk: Chunk) -> int:
-    head = services.objects.head(chunk.checkpoint_key or "")
-    return head.size_bytes if head is not None else 0
+def _read(services: Services, key: str, etag: str | None) -> bytes:
+    head = services.objects.head(key)
+    if head is None:
+        raise ObjectMissing(f"there is no {key}")
+    return b"".join(services.objects.stream(key, 0, head.size_bytes, etag))

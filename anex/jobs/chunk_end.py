@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from anex.jobs.checkpoints import write_checkpoint
+from anex.jobs.checkpoints import read_checkpoint, write_checkpoint
 from anex.jobs.chunks import (
     StoredObject,
     complete_chunk,
-    drop_unstarted_chunks,
+    drop_open_chunks,
+    forget_checkpoint,
     give_back_chunk,
+    list_dropped_with_rows,
 )
 from anex.jobs.end import RowCounts, end_job
 from anex.jobs.model import Step
@@ -102,7 +104,7 @@ def fail_run(services: Services, chunk: Chunk) -> None:
         job = lock_job(transaction, chunk.job_id)
         if job.status not in (Status.IN_PROGRESS, Status.CANCELLING) or not _drop(transaction, chunk):
             return
-        drop_unstarted_chunks(transaction, job.id)
+        drop_open_chunks(transaction, job.id)
         end_job(
             transaction,
             services,
@@ -110,6 +112,41 @@ def fail_run(services: Services, chunk: Chunk) -> None:
             Status.FAILED,
             changes={"failure_code": "invalid_input", "failure_reason": INPUT_CHANGED},
         )
+
+
+def deliver_dropped_rows(services: Services, job_id: str) -> None:
+    """Make the checkpoints of a stopped job's dropped chunks their parts: rows that ran are delivered and billed.
+
+    Safe to repeat, and to do twice at once: a chunk takes one part only.
+    """
+    while True:
+        with services.database.transaction() as transaction:
+            chunks = list_dropped_with_rows(transaction, job_id)
+        if not chunks:
+            return
+        for chunk in chunks:
+            _deliver(services, chunk)
+
+
+def _deliver(services: Services, chunk: Chunk) -> None:
+    outcomes = read_checkpoint(services, chunk)
+    if not outcomes:
+        with services.database.transaction() as transaction:
+            forget_checkpoint(transaction, chunk)
+        return
+    part = _write_part(services, chunk, outcomes)
+    with services.database.transaction() as transaction:
+        lock_job(transaction, chunk.job_id)
+        taken = complete_chunk(transaction, chunk, count_rows(outcomes), part, held_as="dropped")
+    log.info(
+        "dropped_rows_delivered",
+        job_id=chunk.job_id,
+        chunk=chunk.chunk_index,
+        rows=len(outcomes),
+        taken=taken,
+    )
+    if not taken:
+        services.objects.delete([part.key])
 
 
 def count_rows(outcomes: Mapping[int, RowOutcome]) -> RowCounts:

@@ -80,7 +80,7 @@ class ChunkRows:
             self.engine.abort([pending.future for pending in self._pending.values()])
 
     def _shall_stop(self) -> bool:
-        if self.stop.draining.is_set() or self.stop.is_cancelling(self.job_id):
+        if self.stop.draining.is_set() or self.stop.is_stopped(self.job_id):
             self.stopped = True
         return self.stopped or self.engine_died
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 CLAIM_CANDIDATES_MAX = 16
 """Jobs that one claim looks at; the fairest has work in nearly every case."""
+
+DELIVERED_AT_ONCE = 100
+"""Dropped chunks that are looked at together when what they left is delivered."""
 
 _INSERT = """
 INSERT INTO chunks (job_id, chunk_index, org_id, model_queue, first_row, row_count, first_line, start_byte, end_byte,
@@ -53,7 +56,7 @@ UPDATE chunks SET state = 'done', lease_until = NULL, leased_by = NULL, checkpoi
     format_error_rows = %(format_error_rows)s, truncated_rows = %(truncated_rows)s,
     input_tokens = %(input_tokens)s, output_tokens = %(output_tokens)s,
     part_key = %(part_key)s, part_etag = %(part_etag)s, part_size_bytes = %(part_size_bytes)s
-WHERE job_id = %(job_id)s AND chunk_index = %(chunk_index)s AND fence = %(fence)s AND state = 'leased'
+WHERE job_id = %(job_id)s AND chunk_index = %(chunk_index)s AND fence = %(fence)s AND state = %(held_as)s
 """
 
 _GIVE_BACK = """
@@ -66,6 +69,13 @@ WHERE job_id = %(job_id)s AND chunk_index = %(chunk_index)s AND fence = %(fence)
 _CHECKPOINT = """
 UPDATE chunks SET rows_done = %(rows_done)s, checkpoint_key = %(checkpoint_key)s, checkpoint_etag = %(checkpoint_etag)s
 WHERE job_id = %(job_id)s AND chunk_index = %(chunk_index)s AND fence = %(fence)s AND state = 'leased'
+"""
+
+_DROPPED_WITH_ROWS = """
+SELECT job_id, chunk_index, org_id, fence, first_row, row_count, first_line, start_byte, end_byte, checkpoint_key,
+       checkpoint_etag
+FROM chunks WHERE job_id = %(job_id)s AND state = 'dropped' AND checkpoint_key IS NOT NULL
+ORDER BY chunk_index LIMIT %(batch)s
 """
 
 _PARTS = """
@@ -150,13 +160,28 @@ def drop_unstarted_chunks(transaction: Transaction, job_id: str) -> int:
     )
 
 
-def count_started_chunks(transaction: Transaction, job_id: str) -> int:
-    """Return how many chunks are leased or complete."""
-    row = transaction.fetch_dict(
-        "SELECT count(*) AS chunks FROM chunks WHERE job_id = %(job_id)s AND state IN ('leased', 'done')",
+def drop_open_chunks(transaction: Transaction, job_id: str) -> None:
+    """Drop every chunk that is not complete, those under a lease too: their holders find that out when they write."""
+    transaction.execute(
+        "UPDATE chunks SET state = 'dropped', lease_until = NULL, leased_by = NULL"
+        " WHERE job_id = %(job_id)s AND state IN ('planned', 'ready', 'leased')",
         {"job_id": job_id},
     )
-    return int(row["chunks"]) if row is not None else 0
+
+
+def has_delivered_rows(transaction: Transaction, job_id: str) -> bool:
+    """Whether rows of the job ran or are running: a chunk is leased or complete, or left finished rows in a checkpoint."""
+    row = transaction.fetch_dict(
+        "SELECT EXISTS (SELECT 1 FROM chunks WHERE job_id = %(job_id)s"
+        " AND (state IN ('leased', 'done') OR checkpoint_key IS NOT NULL)) AS found",
+        {"job_id": job_id},
+    )
+    return row is not None and bool(row["found"])
+
+
+def list_dropped_with_rows(transaction: Transaction, job_id: str) -> list[Chunk]:
+    """Return some of the dropped chunks that left finished rows in a checkpoint, in input order."""
+    return transaction.fetch_all(Chunk, _DROPPED_WITH_ROWS, {"job_id": job_id, "batch": DELIVERED_AT_ONCE})
 
 
 def claim_chunk(
@@ -173,13 +198,21 @@ def claim_chunk(
     return None
 
 
-def complete_chunk(transaction: Transaction, chunk: Chunk, counts: RowCounts, part: StoredObject) -> bool:
-    """Record a chunk's part as its one result. False when the lease was lost: what was written is nobody's."""
+def complete_chunk(
+    transaction: Transaction,
+    chunk: Chunk,
+    counts: RowCounts,
+    part: StoredObject,
+    *,
+    held_as: Literal["leased", "dropped"] = "leased",
+) -> bool:
+    """Record a chunk's part as its one result. False when it is no longer ``held_as``: what was written is nobody's."""
     return (
         transaction.execute(
             _COMPLETE,
             {
                 **chunk.claim,
+                "held_as": held_as,
                 "rows_done": counts.delivered_rows,
                 "success_rows": counts.success_rows,
                 "error_rows": counts.error_rows,
@@ -220,6 +253,15 @@ def note_checkpoint(transaction: Transaction, chunk: Chunk, rows_done: int, chec
     """Record a checkpoint of a leased chunk. False when the lease was lost."""
     values = {**chunk.claim, "rows_done": rows_done, **_checkpoint_values(checkpoint)}
     return transaction.execute(_CHECKPOINT, values) == 1
+
+
+def forget_checkpoint(transaction: Transaction, chunk: Chunk) -> None:
+    """Take the checkpoint off a dropped chunk: its object is gone."""
+    transaction.execute(
+        "UPDATE chunks SET checkpoint_key = NULL, checkpoint_etag = NULL, rows_done = 0"
+        " WHERE job_id = %(job_id)s AND chunk_index = %(chunk_index)s AND fence = %(fence)s AND state = 'dropped'",
+        chunk.claim,
+    )
 
 
 def list_parts(transaction: Transaction, job_id: str) -> list[dict[str, Any]]:

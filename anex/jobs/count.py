@@ -14,7 +14,7 @@ from anex.jobs.end import fail_job
 from anex.jobs.model import Step
 from anex.jobs.ring import ring_plan
 from anex.jobs.row_settings import row_settings_of
-from anex.jobs.store import get_job, lock_job, set_step, update_job
+from anex.jobs.store import get_job, lock_job, note_span_counted, set_step
 from anex.jobs.validate import INPUT_CHANGED
 from anex.object_keys import input_key
 from anex.rows.decode import iterate_rows
@@ -124,7 +124,7 @@ def _complete(services: Services, job: Job, span: ClaimedSpan, count: SpanCount)
         current = lock_job(transaction, job.id)
         if current.step != Step.COUNT or transaction.execute(_COMPLETE, done) == 0:
             return
-        current = update_job(transaction, job.id, {"spans_open": current.spans_open - 1})
-        if current.spans_open == 0:
+        spans_open = note_span_counted(transaction, job.id)
+        if spans_open == 0:
             after = Step.SAMPLE if current.samples_rows else Step.ESTIMATE
             ring_plan(transaction, services, set_step(transaction, job.id, after))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from anex.errors import AnexError
+from anex.jobs.chunk_end import deliver_dropped_rows
 from anex.jobs.chunks import list_parts, sum_chunks
 from anex.jobs.end import RowCounts, end_job
 from anex.jobs.model import Step
@@ -29,20 +29,24 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 
-class RowsMissing(AnexError):
-    """The parts do not account for every row of the job: a fault of ours."""
+ROWS_MISSING = (
+    "Not every row came back: {delivered} of {total} rows are in the result, and only they are charged."
+    " Submit the missing rows again."
+)
 
 
 def finalize_job(services: Services, job_id: str) -> None:
-    """Run the ``finalize`` step: on to ``done``, or to ``cancelled`` where a cancel is settling."""
+    """Run the ``finalize`` step: on to ``done``, or to ``cancelled`` where a cancel is settling.
+
+    Parts that do not account for every row are a fault of ours: the job ends ``failed``, with what there is.
+    """
     with hold_step(services, job_id, Step.FINALIZE) as job:
         if job is None:
             return
+        deliver_dropped_rows(services, job.id)
         with services.database.transaction() as transaction:
             parts = [PartSource(**part) for part in list_parts(transaction, job.id)]
             counts = RowCounts(**sum_chunks(transaction, job.id))
-        if job.status == Status.FINALIZING and counts.delivered_rows != job.total_rows:
-            raise RowsMissing(f"{job.id} has {counts.delivered_rows} of {job.total_rows} rows")
         head = services.objects.join(result_key(job.org_id, job.id), parts) if parts else None
         ended = _settle(services, job, counts, head)
     log.info("job_ended", job_id=job.id, status=ended.status, cost_cents=ended.cost_cents)
@@ -63,15 +67,27 @@ def _settle(services: Services, held: Job, counts: RowCounts, head: ObjectHead |
                 "result_size_bytes": head.size_bytes,
                 "result_rows": counts.delivered_rows,
             }
+        target, failure = _judge_end(job, counts)
         return end_job(
             transaction,
             services,
             job,
-            Status.DONE if job.status == Status.FINALIZING else Status.CANCELLED,
+            target,
             counts=counts,
             charge_cents=_charge(job, counts),
-            changes=result,
+            changes={**result, **failure},
         )
+
+
+def _judge_end(job: Job, counts: RowCounts) -> tuple[Status, dict[str, str]]:
+    """Return where the job goes, and what is told of a failure."""
+    if job.status != Status.FINALIZING:
+        return Status.CANCELLED, {}
+    if counts.delivered_rows == job.total_rows:
+        return Status.DONE, {}
+    log.error("rows_missing", job_id=job.id, delivered=counts.delivered_rows, total=job.total_rows)
+    reason = ROWS_MISSING.format(delivered=counts.delivered_rows, total=job.total_rows)
+    return Status.FAILED, {"failure_code": "internal_error", "failure_reason": reason}
 
 
 def _charge(job: Job, counts: RowCounts) -> int:

@@ -90,7 +90,7 @@ def _run(services: Services, engine: Engine, job: Job, chunk: Chunk, stop: StopS
         first_row=chunk.first_row,
     )
     rows.run(lines, partial(_write_progress, services, chunk, rows))
-    if len(rows.outcomes) == chunk.row_count or stop.is_cancelling(job.id):
+    if len(rows.outcomes) == chunk.row_count or stop.is_stopped(job.id):
         close_chunk(services, chunk, rows.outcomes)
         return True
     return_chunk(services, chunk, rows.outcomes, engine_died=rows.engine_died)

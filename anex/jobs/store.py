@@ -146,6 +146,18 @@ def set_step(transaction: Transaction, job_id: str, step: Step | None) -> Job:
     return job
 
 
+def note_span_counted(transaction: Transaction, job_id: str) -> int:
+    """Record that one more span is counted, which is progress; return how many are left. The job must be locked."""
+    row = transaction.fetch_dict(
+        "UPDATE jobs SET spans_open = spans_open - 1, step_started_at = anex_now() WHERE id = %(job_id)s"
+        " RETURNING spans_open",
+        {"job_id": job_id},
+    )
+    if row is None:
+        raise JobNotFound("no job has this id")
+    return int(row["spans_open"])
+
+
 def _insert_event(
     transaction: Transaction, clock: Clock, job: Job, from_status: str | None, key_id: str | None
 ) -> None:

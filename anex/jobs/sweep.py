@@ -56,6 +56,7 @@ SELECT id FROM jobs
 WHERE status IN ('submitted', 'estimating')
   AND (step = 'sample' OR step_lease_until IS NULL OR step_lease_until < anex_now())
   AND coalesce(step_started_at, created_at) <= anex_now() - %(stall)s * interval '1 second'
+  AND id = coalesce(%(job_id)s, id)
 LIMIT %(batch)s
 """
 
@@ -190,10 +191,12 @@ def _expire_approvals(services: Services, report: SweepReport) -> None:
 
 
 def _fail_stalled_estimates(services: Services, report: SweepReport) -> None:
-    for job_id in _list_ids(services, _STALLED_ESTIMATES, stall=services.timings.estimate_stall_seconds):
+    stall = {"stall": services.timings.estimate_stall_seconds, "batch": BATCH}
+    for job_id in _list_ids(services, _STALLED_ESTIMATES, **stall, job_id=None):
         with services.database.transaction() as transaction:
             job = lock_job(transaction, job_id)
-            if job.status in (Status.SUBMITTED, Status.ESTIMATING):
+            # Somebody may have taken it up meanwhile: under the lock it is judged again.
+            if transaction.fetch_dict(_STALLED_ESTIMATES, {**stall, "job_id": job_id}) is not None:
                 fail_job(transaction, services, job, "invalid_input", NO_PRICE)
                 report.estimates_failed += 1
 

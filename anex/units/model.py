@@ -65,15 +65,15 @@ class StopSignals:
     """Feed no more rows; those in flight have ``drain_seconds``."""
     at_once: threading.Event = field(default_factory=threading.Event)
     """Give back without waiting."""
-    _cancelling: frozenset[str] = frozenset()
+    _stopped: frozenset[str] = frozenset()
 
-    def note_cancelling(self, job_ids: frozenset[str]) -> None:
-        """Say which of the jobs being run are being cancelled; the lease keeper looks every second or so."""
-        self._cancelling = job_ids
+    def note_stopped(self, job_ids: frozenset[str]) -> None:
+        """Say which of the jobs being run have been stopped; the lease keeper looks every second or so."""
+        self._stopped = job_ids
 
-    def is_cancelling(self, job_id: str) -> bool:
-        """Whether a job is being cancelled: what is finished of its chunk becomes the chunk's part."""
-        return job_id in self._cancelling
+    def is_stopped(self, job_id: str) -> bool:
+        """Whether a job was stopped. Of one that is being cancelled, what is finished of a chunk becomes the chunk's part."""
+        return job_id in self._stopped
 
 
 @dataclass(slots=True)

@@ -28,10 +28,7 @@ WHERE leased_by = %(unit_id)s AND state = 'leased' AND (job_id, chunk_index, fen
     SELECT * FROM unnest(%(job_ids)s::text[], %(indexes)s::integer[], %(fences)s::integer[]))
 """
 
-_CANCELLING = """
-SELECT DISTINCT jobs.id FROM jobs JOIN chunks ON chunks.job_id = jobs.id
-WHERE chunks.leased_by = %(unit_id)s AND chunks.state = 'leased' AND jobs.status = 'cancelling'
-"""
+_STOPPED = "SELECT id FROM jobs WHERE id = ANY(%(job_ids)s) AND status <> 'in_progress'"
 
 _EXPIRE = """
 UPDATE chunks SET state = 'ready', lease_until = NULL, leased_by = NULL, attempts = attempts + 1
@@ -108,9 +105,10 @@ def extend_leases(
     )
 
 
-def list_cancelling_jobs(transaction: Transaction, unit_id: str) -> frozenset[str]:
-    """Return the jobs of a unit's chunks that are being cancelled."""
-    return frozenset(row["id"] for row in transaction.fetch_dicts(_CANCELLING, {"unit_id": unit_id}))
+def list_stopped_jobs(transaction: Transaction, leases: Sequence[Lease]) -> frozenset[str]:
+    """Return the jobs of these leases that run no more: they are being cancelled, or have failed."""
+    job_ids = list({lease.job_id for lease in leases})
+    return frozenset(row["id"] for row in transaction.fetch_dicts(_STOPPED, {"job_ids": job_ids}))
 
 
 def return_leases(transaction: Transaction, unit_id: str) -> int:

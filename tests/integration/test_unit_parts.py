@@ -17,7 +17,7 @@ from anex.units.store import (
     extend_leases,
     has_work,
     is_deaf,
-    list_cancelling_jobs,
+    list_stopped_jobs,
     list_units,
     note_claim,
     note_heartbeat,
@@ -261,13 +261,13 @@ def test_leases_are_extended_and_returned_for_one_unit_only(spine: Spine) -> Non
         held = [Lease(job_id, 0, 1)]
         assert extend_leases(transaction, "other", held, 600) == 0
         assert extend_leases(transaction, spine.unit.id, held, 600) == 1
-        assert list_cancelling_jobs(transaction, spine.unit.id) == frozenset()
+        assert list_stopped_jobs(transaction, held) == frozenset()
         left = transaction.fetch_dict(
             "SELECT lease_until > anex_now() + interval '500 s' AS long FROM chunks"
         )
         assert left == {"long": True}
         transaction.execute("UPDATE jobs SET status = 'cancelling' WHERE id = %(id)s", {"id": job_id})
-        assert list_cancelling_jobs(transaction, spine.unit.id) == {job_id}
+        assert list_stopped_jobs(transaction, held) == {job_id}
         assert return_leases(transaction, "other") == 0
         assert return_leases(transaction, spine.unit.id) == 1
         chunk = transaction.fetch_dict("SELECT state, attempts, lease_until, leased_by FROM chunks")
