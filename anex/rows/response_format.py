@@ -1,12 +1,15 @@
 """The shape of ``response_format``, a job's or a row's, and whether an answer keeps to it.
 
-Whether the grammar backend can compile a schema is asked elsewhere, in a bounded process; this is what can be
-said without it. Schemas and answers are a stranger's: checking one fetches nothing, runs no regular
-expression and is bounded.
+Whether the grammar backend can compile a schema is asked elsewhere, in a bounded process (``anex.grammar``); this
+is what can be said without it. Schemas and answers are a stranger's: checking one fetches nothing, runs no
+regular expression of theirs and is bounded. Repetitions inside a pattern (``a{1000000}``) have no bound of their
+own here: the backend unrolls none of them up front.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 from collections.abc import Callable
 from functools import lru_cache
@@ -18,10 +21,16 @@ from jsonschema.exceptions import SchemaError, ValidationError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
+from anex.rows.faults import quote
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 SCHEMA_DEPTH_MAX = 32
+DEFINITION_MAX_BYTES = 64 << 10
+"""Of ``json_schema`` as JSON text: the schema with its name and its description."""
+COUNT_MAX = 10_000
+"""Of every count that a schema asks for, and of an enum's values."""
 STEPS_MAX = 100_000
 """Keywords looked at in one check: references to references can double the work at each level."""
 STEP_DEPTH_MAX = 100
@@ -29,6 +38,16 @@ STEP_DEPTH_MAX = 100
 
 _TYPES = ("json_object", "json_schema", "text")
 _SCHEMA_KEYS = frozenset({"name", "schema", "strict", "description"})
+_COUNTS = frozenset(
+    bound + unit for bound in ("min", "max") for unit in ("Items", "Length", "Properties", "Contains")
+)
+_DATA = frozenset({"const", "default", "enum", "examples"})
+"""Keywords whose values are no schemas: a ``minItems`` in them asks for nothing."""
+_NAMED = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
+"""Keywords whose objects hold schemas under names: a property may be called ``enum``."""
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+"""An escaped NUL in JSON text; after an uneven number of backslashes it is one itself."""
+_SCHEMA_PLACE = "response_format.json_schema.schema"
 _decode = msgspec.json.Decoder().decode
 
 
@@ -40,7 +59,7 @@ def find_format_fault(response_format: Any) -> str | None:
         return "response_format.type must be 'json_object', 'json_schema' or 'text'"
     extra = set(response_format) - {"type", "json_schema"}
     if extra:
-        return f"response_format has the unknown field '{min(extra)[:64]}'"
+        return f"response_format has the unknown field {quote(min(extra))}"
     if response_format["type"] == "json_schema":
         return _find_schema_fault(response_format.get("json_schema"))
     if response_format.get("json_schema") is not None:
@@ -53,35 +72,91 @@ def _find_schema_fault(definition: Any) -> str | None:
         return "response_format.json_schema must be an object with a name and a schema"
     extra = set(definition) - _SCHEMA_KEYS
     if extra:
-        return f"response_format.json_schema has the unknown field '{min(extra)[:64]}'"
+        return f"response_format.json_schema has the unknown field {quote(min(extra))}"
     name = definition.get("name")
     if not isinstance(name, str) or not name:
         return "response_format.json_schema.name must be a non-empty string"
     if not isinstance(definition.get("strict"), bool | None):
         return "response_format.json_schema.strict must be true or false"
-    return _find_content_fault(definition.get("schema"))
+    if not isinstance(definition.get("description"), str | None):
+        return "response_format.json_schema.description must be a string"
+    return _find_content_fault(definition)
 
 
-def _find_content_fault(schema: Any) -> str | None:
+def _find_content_fault(definition: Mapping[str, Any]) -> str | None:
+    """Look at the schema, cheap questions first: each one bounds the work of the next."""
+    schema = definition.get("schema")
     if not isinstance(schema, dict):
-        return "response_format.json_schema.schema must be an object"
-    if _measure_depth(schema) > SCHEMA_DEPTH_MAX:
-        return f"response_format.json_schema.schema nests deeper than {SCHEMA_DEPTH_MAX} levels"
+        return f"{_SCHEMA_PLACE} must be an object"
+    if _is_too_deep(schema):
+        return f"{_SCHEMA_PLACE} nests deeper than {SCHEMA_DEPTH_MAX} levels"
+    if fault := _find_text_fault(definition) or _find_count_fault(schema):
+        return fault
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
-        return f"response_format.json_schema.schema is not a valid JSON Schema at {error.json_path[:64]}"
+        return f"{_SCHEMA_PLACE} is not a valid JSON Schema at {_cut(error.json_path)}"
     return None
 
 
-def _measure_depth(value: Any) -> int:
-    """Return how deep objects and arrays nest; level by level, so that no depth can overflow the stack."""
-    depth = 0
+def _is_too_deep(value: Any) -> bool:
+    """Whether objects and arrays nest too deep; level by level, so that no depth can overflow the stack."""
     level = [value]
-    while level := [item for item in level if isinstance(item, dict | list)]:
-        depth += 1
+    for _ in range(SCHEMA_DEPTH_MAX + 1):
+        level = [item for item in level if isinstance(item, dict | list)]
+        if not level:
+            return False
         level = [item for inner in level for item in (inner.values() if isinstance(inner, dict) else inner)]
-    return depth
+    return True
+
+
+def _find_text_fault(definition: Mapping[str, Any]) -> str | None:
+    """Look at the definition as JSON text: its size, and what neither Postgres nor the engine would take."""
+    try:
+        text = json.dumps(definition, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        size_bytes = len(text.encode())
+    except UnicodeEncodeError:
+        return "response_format.json_schema holds half of a surrogate pair"
+    except ValueError:
+        return "response_format.json_schema holds a number that JSON can't carry"
+    if size_bytes > DEFINITION_MAX_BYTES:
+        return f"response_format.json_schema is over {DEFINITION_MAX_BYTES >> 10} KiB"
+    if _NUL.search(text):
+        return "response_format.json_schema holds a NUL character"
+    return None
+
+
+def _find_count_fault(schema: Mapping[str, Any]) -> str | None:
+    """Return the sentence for a count or an enum over the bound: each item asked for would be a piece of grammar."""
+    open_schemas: list[tuple[Any, tuple[str, ...]]] = [(schema, ())]
+    while open_schemas:
+        value, path = open_schemas.pop()
+        if isinstance(value, list):
+            open_schemas += ((inner, path) for inner in value)
+        elif isinstance(value, dict):
+            for keyword, inner in value.items():
+                if _is_over(keyword, inner):
+                    return f"{_SCHEMA_PLACE}{_cut(_join(path))}.{keyword} is over {COUNT_MAX}"
+                if keyword in _NAMED and isinstance(inner, dict):
+                    open_schemas += ((named, (*path, keyword, name)) for name, named in inner.items())
+                elif keyword not in _DATA:
+                    open_schemas.append((inner, (*path, keyword)))
+    return None
+
+
+def _is_over(keyword: str, value: Any) -> bool:
+    if keyword == "enum":
+        return isinstance(value, list) and len(value) > COUNT_MAX
+    return keyword in _COUNTS and isinstance(value, int | float) and value > COUNT_MAX
+
+
+def _join(path: tuple[str, ...]) -> str:
+    return "".join(f".{name}" for name in path)
+
+
+def _cut(place: str) -> str:
+    """Return a place as it may stand in a sentence: names in it are a stranger's."""
+    return quote(place).removeprefix("'").removesuffix("'") if place else ""
 
 
 def find_answer_fault(response_format: Mapping[str, Any] | None, text: str | None) -> str | None:
@@ -103,7 +178,7 @@ def _find_mismatch(schema: Mapping[str, Any], value: Any) -> str | None:
         _make_validator(msgspec.json.encode(schema)).validate(value)
     except ValidationError as error:
         return f"the answer does not satisfy the schema at {error.json_path}"
-    except (_TooMuchWork, Unresolvable, RecursionError):
+    except (_TooMuchWork, Unresolvable, RecursionError, OverflowError):  # the last: 400 digits, divided
         return "the answer could not be checked against the schema"
     return None
 
