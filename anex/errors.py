@@ -84,6 +84,12 @@ class RequestRefused(AnexError):
     code = "invalid_request"
 
 
+class SourceTooLarge(AnexError):
+    """The source of a copy advertises more bytes than an input may have."""
+
+    code = "source_too_large"
+
+
 class NotBuiltYet(AnexError):
     """A part of the contract that this version does not serve."""
 
@@ -168,6 +174,18 @@ class StorageUnavailable(AnexError):
     """S3 cannot be reached in time."""
 
     code = "service_unavailable"
+
+
+class GrammarBusy(AnexError):
+    """Every process that compiles grammars is taken, and none became free in time."""
+
+    code = "service_unavailable"
+
+
+class SealBroken(AnexError):
+    """A stored secret can't be opened with the installation's keys."""
+
+    code = "internal_error"
 
 
 class ObjectMissing(AnexError):

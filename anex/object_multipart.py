@@ -1,10 +1,12 @@
 """Multipart uploads: written as a stream, finished once, never left behind.
 
-Memory of a writer: one part of 8 MiB and what a single ``write`` brings.
+Memory of a writer: two parts of 8 MiB, one that fills while the other is sent, and what a single ``write`` brings.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -100,12 +102,14 @@ class ObjectWriter:
         self._client, self._bucket, self._key = client, bucket, key
         self._buffer = bytearray()
         self._upload: MultipartUpload | None = None
+        self._sender: ThreadPoolExecutor | None = None
+        self._sending: Future[None] | None = None
         self._parts = 0
         self._size_bytes = 0
         self.head: ObjectHead | None = None
 
     def write(self, data: bytes) -> None:
-        """Append ``data``; sends a part whenever one is full."""
+        """Append ``data``; a part that is full is sent while the next one fills. Raises what sending an earlier one raised."""
         self._buffer += data
         self._size_bytes += len(data)
         while len(self._buffer) > PART_BYTES:
@@ -120,6 +124,7 @@ class ObjectWriter:
                 self.head = put_object(self._client, self._bucket, self._key, bytes(self._buffer))
             else:
                 self._send(bytes(self._buffer))
+                self._finish_sending()
                 self.head = self._upload.complete(self._size_bytes)
         return self.head
 
@@ -143,10 +148,29 @@ class ObjectWriter:
             raise ValueError(f"{self._key} is over {PARTS_MAX} parts of {PART_BYTES} bytes")
         if self._upload is None:
             self._upload = MultipartUpload(self._client, self._bucket, self._key)
+            self._sender = ThreadPoolExecutor(1, thread_name_prefix="part-sender")
+        self._wait_for_part()
         self._parts += 1
-        self._upload.upload_part(self._parts, data)
+        if self._sender is not None:
+            self._sending = self._sender.submit(self._upload.upload_part, self._parts, data)
+
+    def _wait_for_part(self) -> None:
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            sending.result()
+
+    def _finish_sending(self) -> None:
+        try:
+            self._wait_for_part()
+        finally:
+            if self._sender is not None:
+                self._sender.shutdown()
+                self._sender = None
 
     def _abort(self) -> None:
+        """Abort once nothing is being sent: a part that lands afterwards would stay for ever."""
+        with suppress(Exception):  # what stopped the writing is on its way already
+            self._finish_sending()
         if self._upload is not None and self.head is None:
             self._upload.abort()
 

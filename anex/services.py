@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from anex.db import Database
     from anex.jobs.model import Step
     from anex.objects import ObjectStore
+    from anex.outbound import Outbound
+    from anex.sealing import Sealer
 
 
 class Dispatcher(Protocol):
@@ -32,6 +34,9 @@ class Dispatcher(Protocol):
 
     def ring_spans(self, job_id: str, span_count: int) -> None:
         """Ask for ``span_count`` token-counting messages of a job."""
+
+    def ring_copy(self, input_id: str) -> None:
+        """Ask for the copy of an input from its source URL."""
 
     def ring_model(self, model_queue: str, count: int = 1) -> None:
         """Say ``count`` times "there is work" on a model's run queue."""
@@ -55,6 +60,16 @@ class TokenCounters(Protocol):
 
     def for_model(self, spec: ModelSpec) -> TokenCounter:
         """Return the model's counter. Raises ``ModelFilesMissing`` when they were never pulled."""
+
+
+class Grammar(Protocol):
+    """Says what the engine's grammar backend can compile, without putting an engine or this process at risk."""
+
+    def find_fault(self, response_format: Mapping[str, Any]) -> str | None:
+        """Return why a well-formed ``response_format`` can't be compiled, None when it can. Raises ``GrammarBusy``."""
+
+    def close(self) -> None:
+        """End what was started for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +134,10 @@ class Timings:
     result_link_seconds: int = 3600
     estimate_stall_seconds: int = 2 * 3600
     worker_alive_seconds: float = 60.0
+    source_probe_seconds: float = 3.0
+    copy_seconds: float = 3600.0
+    copy_idle_seconds: float = 30.0
+    copy_retry_seconds: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +152,7 @@ class Limits:
     sampled_rows_per_day: int = 100_000
     faults_reported_max: int = 20
     output_tokens_max: int = 32_768
+    copy_attempts_max: int = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +164,9 @@ class Services:
     objects: ObjectStore
     dispatcher: Dispatcher
     counters: TokenCounters
+    grammar: Grammar
+    outbound: Outbound
+    sealer: Sealer
     clock: Clock
     timings: Timings
     limits: Limits

@@ -37,6 +37,7 @@ ROUTES: dict[str, dict[str, str]] = {
     names.COUNT: {"queue": names.COUNT_QUEUE},
     names.ESTIMATE: {"queue": names.PLAN_QUEUE},
     names.FINALIZE: {"queue": names.FINALIZE_QUEUE},
+    names.COPY: {"queue": names.INGEST_QUEUE},
     names.SWEEP: {"queue": names.CONTROL_QUEUE},
 }
 """A model's tasks (``sample``, ``run_chunk``) are sent to the queue of their model by name."""

@@ -68,6 +68,10 @@ class CeleryDispatcher:
         message = self._app.signature(names.COUNT, kwargs={"job_id": job_id}, immutable=True)
         self._ring(message, span_count)
 
+    def ring_copy(self, input_id: str) -> None:
+        """Ask for the copy of an input from its source URL."""
+        self._ring(self._app.signature(names.COPY, kwargs={"input_id": input_id}, immutable=True))
+
     def ring_model(self, model_queue: str, count: int = 1) -> None:
         """Say ``count`` times "there is work" on a model's run queue."""
         queue = names.run_queue(model_queue)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-pytest_plugins = ("tests.support.servers", "tests.support.spine_fixtures", "tests.support.cli")
+pytest_plugins = (
+    "tests.support.servers",
+    "tests.support.spine_fixtures",
+    "tests.support.served_api",
+    "tests.support.cli",
+)
 
 # No test asserts a duration: on a busy machine an example's first run is slow. Seeds are printed; failures replay.
 settings.register_profile("anex", deadline=None, print_blob=True)

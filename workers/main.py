@@ -71,7 +71,9 @@ def main(arguments: Sequence[str]) -> int:
 def _serve(settings: Settings, model_id: str, gpus: Sequence[int] | None) -> int:
     services = build_services(settings, "work", CeleryDispatcher(settings.require("redis_url")))
     spec = services.catalog.get(model_id)
-    unit = Unit(f"{spec.queue}-{uuid4().hex[:12]}", spec.id, spec.queue, spec.revision, SLOTS)
+    unit = Unit(
+        f"{spec.queue}-{uuid4().hex[:12]}", services.region, spec.id, spec.queue, spec.revision, SLOTS
+    )
     folder = DataFolder(settings.data_dir)
     folder.create()
     place = take_place(folder, spec.queue)

@@ -75,6 +75,7 @@ def parse_slots(arguments: Sequence[str]) -> Slots:
     """Return the slots that the parent's command line describes."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--unit", required=True)
+    parser.add_argument("--region", required=True)
     parser.add_argument("--model", required=True)
     parser.add_argument("--model-queue", required=True)
     parser.add_argument("--model-revision", required=True)
@@ -82,7 +83,14 @@ def parse_slots(arguments: Sequence[str]) -> Slots:
     parser.add_argument("--max-num-seqs", type=int, required=True)
     parser.add_argument("--socket", type=Path, required=True)
     options = parser.parse_args(arguments)
-    unit = Unit(options.unit, options.model, options.model_queue, options.model_revision, options.slots)
+    unit = Unit(
+        options.unit,
+        options.region,
+        options.model,
+        options.model_queue,
+        options.model_revision,
+        options.slots,
+    )
     engine = EngineClient(options.socket, ROWS_IN_FLIGHT_FACTOR * options.max_num_seqs)
     return Slots(unit, options.socket, engine)
 
@@ -90,7 +98,8 @@ def parse_slots(arguments: Sequence[str]) -> Slots:
 def slots_arguments(unit: Unit, socket_path: Path, max_num_seqs: int) -> list[str]:
     """Return the command line that ``parse_slots`` reads."""
     return [
-        *("--unit", unit.id, "--model", unit.model, "--model-queue", unit.model_queue),
+        *("--unit", unit.id, "--region", unit.region),
+        *("--model", unit.model, "--model-queue", unit.model_queue),
         *("--model-revision", unit.model_revision, "--slots", str(unit.slots)),
         *("--max-num-seqs", str(max_num_seqs), "--socket", str(socket_path)),
     ]

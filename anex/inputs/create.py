@@ -1,53 +1,50 @@
-"""``POST /inputs``: hands out a form with which a client sends its file straight to the object store."""
+"""``POST /inputs``: a form with which a client sends its file straight to the object store, or a copy from its own address."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any
 
-from anex.errors import NotBuiltYet, RequestRefused
+from anex.errors import RequestRefused, SourceTooLarge
 from anex.ids import new_id
-from anex.inputs.model import Upload
-from anex.inputs.store import insert_upload
+from anex.inputs.model import CreatedInput
+from anex.inputs.source import find_advertised_size
+from anex.inputs.store import insert_copy, insert_upload
 from anex.ledger.store import require_credits
 from anex.object_keys import input_key
+from anex.outbound import OutboundRefused
 from anex.residency import choose_region
+from anex.sealing import new_signing_secret
 
 if TYPE_CHECKING:
-    from anex.db import Transaction
-    from anex.inputs.model import Input, InputRequest
+    from anex.inputs.model import InputRequest
     from anex.orgs.model import Caller
     from anex.regions import Region
     from anex.services import Services
 
+DEFAULT_FORMAT = "jsonl"
 
-def create_input(services: Services, caller: Caller, request: InputRequest) -> Upload:
-    """Make an input that awaits its upload, and the form for it.
 
-    The form takes at most ``limits.input_max_bytes`` and must be begun within ``timings.upload_window_seconds``.
-    Raises ``RequestRefused``, ``RegionForbidden``, ``RegionElsewhere``, ``BalanceTooLow``, and ``NotBuiltYet`` for
-    a ``source_url``: this version copies nothing.
+def create_input(services: Services, caller: Caller, request: InputRequest) -> CreatedInput:
+    """Make an input that awaits its upload, with the form for it; or, with a ``source_url``, one that is about to be copied.
+
+    Raises, in the order of the checks: ``RequestRefused``, ``RegionForbidden``, ``RegionElsewhere``, ``BalanceTooLow``,
+    ``SourceTooLarge``.
     """
-    _check_mode(request)
+    _check_mode(services, request)
     with services.database.transaction(caller.org_id) as transaction:
         region = choose_region(services, transaction, caller.org_id, request.data_residency, "input")
         require_credits(transaction, caller.org_id)
-        if request.source_url is not None:
-            raise NotBuiltYet(
-                "copying an input from a URL is not available yet; leave source_url out and upload the file"
-            )
-        created = _insert(services, transaction, caller, region, request.format)
-    form = services.objects.presign_upload(
-        created.object_key, services.limits.input_max_bytes, services.timings.upload_window_seconds
-    )
-    return Upload(created, form.url, form.fields)
+    if request.source_url is None:
+        return _create_upload(services, caller, request, region)
+    _look_at_source(services, request.source_url)
+    return _create_copy(services, caller, request, region)
 
 
-def _check_mode(request: InputRequest) -> None:
+def _check_mode(services: Services, request: InputRequest) -> None:
     if request.source_url is not None:
-        _check_https("source_url", request.source_url)
+        _check_url(services, "source_url", request.source_url)
         if request.callback_url is not None:
-            _check_https("callback_url", request.callback_url)
+            _check_url(services, "callback_url", request.callback_url)
         return
     if request.callback_url is not None:
         raise RequestRefused(
@@ -57,31 +54,58 @@ def _check_mode(request: InputRequest) -> None:
         raise RequestRefused('format is missing: a direct upload needs "format": "jsonl"')
 
 
-def _check_https(field: str, url: str) -> None:
+def _check_url(services: Services, field: str, url: str) -> None:
     try:
-        parts = urlsplit(url)
-        is_https = parts.scheme == "https" and bool(parts.hostname)
-    except ValueError:
-        is_https = False
-    if not is_https:
-        raise RequestRefused(f"{field} must be an https:// URL")
+        services.outbound.check(url)
+    except OutboundRefused as refused:
+        raise RequestRefused(f"{field}: {refused.message}") from refused
 
 
-def _insert(
-    services: Services, transaction: Transaction, caller: Caller, region: Region, file_format: str | None
-) -> Input:
+def _look_at_source(services: Services, url: str) -> None:
+    """Refuse what says itself that it is too large; what says nothing, or not in time, is judged in the copy."""
+    size_bytes = find_advertised_size(services.outbound, url, services.timings.source_probe_seconds)
+    limit = services.limits.input_max_bytes
+    if size_bytes is not None and size_bytes > limit:
+        raise SourceTooLarge(
+            f"the source advertises {size_bytes} bytes, over the {limit >> 20} MiB cap; split it over several inputs"
+        )
+
+
+def _create_upload(services: Services, caller: Caller, request: InputRequest, region: Region) -> CreatedInput:
+    """Make the input and its form, which takes at most ``limits.input_max_bytes``, begun within the window."""
+    window_seconds = services.timings.upload_window_seconds
+    values = {**_new_values(services, caller, request, region), "window_seconds": window_seconds}
+    with services.database.transaction(caller.org_id) as transaction:
+        created = insert_upload(transaction, values)
+    form = services.objects.presign_upload(
+        created.object_key, services.limits.input_max_bytes, window_seconds
+    )
+    return CreatedInput(created, upload_url=form.url, fields=form.fields)
+
+
+def _create_copy(services: Services, caller: Caller, request: InputRequest, region: Region) -> CreatedInput:
+    secret = None if request.callback_url is None else new_signing_secret()
+    values = {
+        **_new_values(services, caller, request, region),
+        "source_url": request.source_url,
+        "callback_url": request.callback_url,
+        "callback_secret": None if secret is None else services.sealer.seal(secret),
+    }
+    with services.database.transaction(caller.org_id) as transaction:
+        created = insert_copy(transaction, values)
+        transaction.after_commit(lambda: services.dispatcher.ring_copy(created.id))
+    return CreatedInput(created, callback_secret=secret)
+
+
+def _new_values(services: Services, caller: Caller, request: InputRequest, region: Region) -> dict[str, Any]:
     input_id = new_id("inp", services.clock.now())
     key = input_key(caller.org_id, input_id)
-    return insert_upload(
-        transaction,
-        {
-            "id": input_id,
-            "org_id": caller.org_id,
-            "region": region,
-            "format": file_format,
-            "object_key": key,
-            "object_uri": services.objects.uri(key),
-            "window_seconds": services.timings.upload_window_seconds,
-            "key_id": caller.key_id,
-        },
-    )
+    return {
+        "id": input_id,
+        "org_id": caller.org_id,
+        "region": region,
+        "format": request.format or DEFAULT_FORMAT,
+        "object_key": key,
+        "object_uri": services.objects.uri(key),
+        "key_id": caller.key_id,
+    }

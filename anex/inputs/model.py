@@ -81,9 +81,14 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
-    """A new input and the form that its file is sent with: ``fields`` in order, then ``file``, POSTed to ``upload_url``."""
+class CreatedInput:
+    """A new input, and what is told at its creation alone.
+
+    Of an upload the form that its file is sent with: ``fields`` in order, then ``file``, POSTed to ``upload_url``. Of a copy with a
+    callback the secret that its deliveries are signed with.
+    """
 
     input: Input
-    upload_url: str
-    fields: dict[str, str]
+    upload_url: str | None = None
+    fields: dict[str, str] | None = None
+    callback_secret: str | None = None

@@ -23,6 +23,14 @@ VALUES (%(id)s, %(org_id)s, %(region)s, %(format)s, 'awaiting_upload', %(object_
 RETURNING {_COLUMNS}
 """  # noqa: S608 - the columns are a constant
 
+_INSERT_COPY = f"""
+INSERT INTO inputs (id, org_id, region, format, status, object_uri, object_key, source_url, callback_url, callback_secret,
+                    rung_at, created_at, created_by)
+VALUES (%(id)s, %(org_id)s, %(region)s, %(format)s, 'pending', %(object_uri)s, %(object_key)s, %(source_url)s,
+        %(callback_url)s, %(callback_secret)s, anex_now(), anex_now(), %(key_id)s)
+RETURNING {_COLUMNS}
+"""  # noqa: S608 - the columns are a constant
+
 _SELECT = f"SELECT {_COLUMNS} FROM inputs WHERE org_id = %(org_id)s"  # noqa: S608 - the columns are a constant
 
 _MARK_READY = """
@@ -40,7 +48,16 @@ WHERE id = %(input_id)s AND org_id = %(org_id)s AND status = 'awaiting_upload'
 
 def insert_upload(transaction: Transaction, values: dict[str, Any]) -> Input:
     """Insert an input that awaits its upload for ``window_seconds`` from now."""
-    created = transaction.fetch_one(Input, _INSERT_UPLOAD, values)
+    return _insert(transaction, _INSERT_UPLOAD, values)
+
+
+def insert_copy(transaction: Transaction, values: dict[str, Any]) -> Input:
+    """Insert an input that is to be copied from ``source_url``; ``callback_secret`` comes sealed."""
+    return _insert(transaction, _INSERT_COPY, values)
+
+
+def _insert(transaction: Transaction, statement: str, values: dict[str, Any]) -> Input:
+    created = transaction.fetch_one(Input, statement, values)
     if created is None:
         raise RuntimeError("an insert returned no row")
     return created

@@ -56,7 +56,7 @@ def start_run(transaction: Transaction, services: Services, job: Job, *, key_id:
         {"approved_at": approved_at, "chunks_open": chunks},
         key_id=key_id,
     )
-    ring_chunks(transaction, services, job.model_queue, chunks)
+    ring_chunks(transaction, services, job, chunks)
     return started
 
 

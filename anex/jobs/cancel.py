@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from anex.services import Services
 
 
+_STOPPABLE = frozenset({Status.SUBMITTED, Status.COST_READY, Status.IN_PROGRESS})
+
+
 def cancel_job(services: Services, caller: Caller, job_id: str) -> Job:
     """Stop a job. Repeating it while the job is cancelling is answered the same way.
 
@@ -31,20 +34,26 @@ def cancel_job(services: Services, caller: Caller, job_id: str) -> Job:
 
 def cancel_locked_job(transaction: Transaction, services: Services, job: Job, key_id: str | None) -> Job:
     """Stop a locked job. Raises ``JobStateConflict``."""
-    match Status(job.status):
-        case Status.SUBMITTED | Status.COST_READY:
-            drop_unstarted_chunks(transaction, job.id)
-            return end_job(transaction, services, job, Status.CANCELLED, key_id=key_id)
-        case Status.IN_PROGRESS:
-            return _stop_run(transaction, services, job, key_id)
-        case Status.CANCELLING:
-            return job
-        case Status.ESTIMATING:
-            raise JobStateConflict(
-                "the job is estimating; wait for cost_ready and leave it unapproved: estimates are free"
-            )
-        case _:
-            raise JobStateConflict(f"the job is {job.status}; it is too late to cancel it")
+    if job.status == Status.IN_PROGRESS:
+        return _stop_run(transaction, services, job, key_id)
+    if is_stopped_by_cancel(job):
+        drop_unstarted_chunks(transaction, job.id)
+        return end_job(transaction, services, job, Status.CANCELLED, key_id=key_id)
+    if job.status == Status.CANCELLING:
+        return job
+    if job.status == Status.ESTIMATING:
+        raise JobStateConflict(
+            "the job is estimating; wait for cost_ready and leave it unapproved: estimates are free"
+        )
+    raise JobStateConflict(f"the job is {job.status}; it is too late to cancel it")
+
+
+def is_stopped_by_cancel(job: Job) -> bool:
+    """Whether a cancel does anything to the job now.
+
+    A job that keeps its data in the EEA may take up to an hour to estimate, until a machine is ready: nobody has to wait for that.
+    """
+    return job.status in _STOPPABLE or (job.status == Status.ESTIMATING and job.region == "eu")
 
 
 def _stop_run(transaction: Transaction, services: Services, job: Job, key_id: str | None) -> Job:

@@ -77,7 +77,7 @@ def return_chunk(
                 engine_died=engine_died,
             )
             if kept:
-                ring_chunks(transaction, services, job.model_queue, 1)
+                ring_chunks(transaction, services, job, 1)
     if cancelling:
         close_chunk(services, chunk, outcomes)
         kept = False

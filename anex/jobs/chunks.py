@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from anex.jobs.end import RowCounts
     from anex.jobs.model import Job
     from anex.s3 import ObjectHead
+    from anex.units.model import Unit
 
 CLAIM_CANDIDATES_MAX = 16
 """Jobs that one claim looks at; the fairest has work in nearly every case."""
@@ -33,7 +34,8 @@ SELECT jobs.id AS job_id
 FROM jobs
 CROSS JOIN LATERAL (
     SELECT coalesce(sum(expected_tokens), 0) AS tokens FROM chunks WHERE job_id = jobs.id AND state = 'leased') AS leased
-WHERE jobs.model_queue = %(model_queue)s AND jobs.status = 'in_progress' AND jobs.model_revision = %(model_revision)s
+WHERE jobs.model_queue = %(model_queue)s AND jobs.status = 'in_progress' AND jobs.region = %(region)s
+  AND jobs.model_revision = %(model_revision)s
   AND EXISTS (SELECT 1 FROM chunks WHERE job_id = jobs.id AND state = 'ready')
 ORDER BY leased.tokens, jobs.approved_at, jobs.id
 LIMIT %(limit)s
@@ -184,14 +186,17 @@ def list_dropped_with_rows(transaction: Transaction, job_id: str) -> list[Chunk]
     return transaction.fetch_all(Chunk, _DROPPED_WITH_ROWS, {"job_id": job_id, "batch": DELIVERED_AT_ONCE})
 
 
-def claim_chunk(
-    transaction: Transaction, *, model_queue: str, model_revision: str, unit_id: str, lease_seconds: float
-) -> Chunk | None:
+def claim_chunk(transaction: Transaction, unit: Unit, lease_seconds: float) -> Chunk | None:
     """Claim the next chunk for a unit: of the fairest job that has one ready, the first."""
-    wanted = {"model_queue": model_queue, "model_revision": model_revision, "limit": CLAIM_CANDIDATES_MAX}
+    wanted = {
+        "region": unit.region,
+        "model_queue": unit.model_queue,
+        "model_revision": unit.model_revision,
+        "limit": CLAIM_CANDIDATES_MAX,
+    }
     for candidate in transaction.fetch_dicts(_CANDIDATES, wanted):
         chunk = transaction.fetch_one(
-            Chunk, _CLAIM, {**candidate, "unit_id": unit_id, "lease": lease_seconds}
+            Chunk, _CLAIM, {**candidate, "unit_id": unit.id, "lease": lease_seconds}
         )
         if chunk is not None:
             return chunk

@@ -65,7 +65,7 @@ def count_next_span(services: Services, job_id: str) -> bool:
     """Count one span of a job, if one is to be had; the last one moves the job on. Returns whether there was one."""
     with services.database.transaction() as transaction:
         job = get_job(transaction, job_id)
-        if job.step != Step.COUNT:
+        if job.step != Step.COUNT or job.region != services.region:
             return False
         span = transaction.fetch_one(
             ClaimedSpan, _CLAIM, {"job_id": job_id, "lease": services.timings.lease_seconds}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anex.jobs.cancel import cancel_locked_job
+from anex.jobs.cancel import cancel_locked_job, is_stopped_by_cancel
 from anex.jobs.purge import purge_marked_job
 from anex.jobs.store import get_job, insert_action, lock_job, update_job
 from anex.jobs.transitions import Status
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _INPUT_IN_USE = (
     "the job's result is deleted; its input goes when the last unfinished job that reads it has ended,"
     " and no new job may use it"
+)
+_ELSEWHERE = (
+    "the job's region deletes its input and result within a minute; poll the job until data_deleted_at is set"
 )
 _MESSAGES = {
     Status.ESTIMATING: "the job is cancelled as soon as the running step of its estimate ends; its input will be deleted then",
@@ -46,6 +49,8 @@ def delete_data(services: Services, caller: Caller, job_id: str) -> Deletion:
         return Deletion(job, None)
     if not job.is_terminal:
         return Deletion(job, _MESSAGES[Status(job.status)])
+    if job.region != services.region:
+        return Deletion(job, _ELSEWHERE)
     purged = purge_marked_job(services, job.id, caller.org_id)
     with services.database.transaction(caller.org_id) as transaction:
         return Deletion(get_job(transaction, job.id), None if purged else _INPUT_IN_USE)
@@ -56,6 +61,6 @@ def _request_deletion(transaction: Transaction, services: Services, caller: Call
     if job.data_deleted_at is not None:
         return job
     insert_action(transaction, job, "delete", caller.key_id)
-    if job.status in (Status.SUBMITTED, Status.COST_READY, Status.IN_PROGRESS):
+    if is_stopped_by_cancel(job):
         job = cancel_locked_job(transaction, services, job, caller.key_id)
     return update_job(transaction, job.id, {"delete_requested": True})

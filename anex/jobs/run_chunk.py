@@ -47,13 +47,7 @@ def run_next_chunk(
     ``leases`` knows the chunk for as long as it is run here, and no longer.
     """
     with services.database.transaction() as transaction:
-        chunk = claim_chunk(
-            transaction,
-            model_queue=unit.model_queue,
-            model_revision=unit.model_revision,
-            unit_id=unit.id,
-            lease_seconds=services.timings.lease_seconds,
-        )
+        chunk = claim_chunk(transaction, unit, services.timings.lease_seconds)
         if chunk is None:
             return False
         job = get_job(transaction, chunk.job_id)

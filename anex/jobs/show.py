@@ -87,7 +87,11 @@ def describe_job(
     named = {"job_id": job.id}
     hold = find_hold(transaction, job.id)
     chunks = transaction.fetch_dicts(_CHUNKS, named)
-    units = [unit for unit in list_units(transaction, alive_seconds) if unit.model_queue == job.model_queue]
+    units = [
+        unit
+        for unit in list_units(transaction, alive_seconds)
+        if (unit.region, unit.model_queue) == (job.region, job.model_queue)
+    ]
     return {
         **{name: getattr(job, name) for name in _JOB_FIELDS},
         "rows_done": sum(row["rows_done"] for row in chunks),
@@ -117,7 +121,7 @@ def _describe_wait(job: Job, units: list[UnitRow]) -> str | None:
     if job.step != Step.SAMPLE and job.status != Status.IN_PROGRESS:
         return None
     if not units:
-        return f"a worker: no worker serves {job.model} yet"
+        return f"a worker: no worker serves {job.model} in the region '{job.region}' yet"
     return None if any(_can_run(job, unit) for unit in units) else _describe_units(job, units)
 
 

@@ -6,8 +6,8 @@ the lease, another claims it with a higher fence, and whatever the first one sti
 
 from __future__ import annotations
 
-import threading
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -15,6 +15,7 @@ import structlog
 from anex.errors import AnexError, LeaseLost
 from anex.jobs.end import cancel_where_deletion_waits, fail_job
 from anex.jobs.store import get_job, lock_job, set_step
+from anex.lease_keeper import kept_alive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +28,8 @@ log = structlog.get_logger(__name__)
 
 _CLAIM = """
 UPDATE jobs SET step_fence = step_fence + 1, step_lease_until = anex_now() + %(lease)s * interval '1 second'
-WHERE id = %(job_id)s AND step = %(step)s AND (step_lease_until IS NULL OR step_lease_until < anex_now())
+WHERE id = %(job_id)s AND step = %(step)s AND region = %(region)s
+  AND (step_lease_until IS NULL OR step_lease_until < anex_now())
 """
 
 _EXTEND = """
@@ -50,15 +52,11 @@ def hold_step(services: Services, job_id: str, step: Step) -> Iterator[Job | Non
     if job is None:
         yield None
         return
-    ended = threading.Event()
-    keeper = threading.Thread(target=_keep_lease, args=(services, job, ended), name="step-lease", daemon=True)
-    keeper.start()
     try:
-        yield job
+        with kept_alive(partial(_touch_lease, services, job, _EXTEND), services.timings.heartbeat_seconds):
+            yield job
     finally:
-        ended.set()
-        keeper.join()
-        _touch_lease(services, job, _RELEASE)
+        _release(services, job)
 
 
 def lock_held_step(transaction: Transaction, held: Job) -> Job:
@@ -86,28 +84,32 @@ def fail_held_step(services: Services, held: Job, code: str, reason: str) -> Non
 
 
 def _claim_step(services: Services, job_id: str, step: Step) -> Job | None:
-    parameters = {"job_id": job_id, "step": step.value, "lease": services.timings.lease_seconds}
+    parameters = {
+        "job_id": job_id,
+        "step": step.value,
+        "region": services.region,
+        "lease": services.timings.lease_seconds,
+    }
     with services.database.transaction() as transaction:
         if transaction.execute(_CLAIM, parameters) == 0:
             return None
         return get_job(transaction, job_id)
 
 
-def _keep_lease(services: Services, job: Job, ended: threading.Event) -> None:
-    while not ended.wait(services.timings.heartbeat_seconds):
-        _touch_lease(services, job, _EXTEND)
+def _release(services: Services, job: Job) -> None:
+    try:
+        _touch_lease(services, job, _RELEASE)
+    except AnexError:
+        log.warning("step_not_released", job_id=job.id, step=job.step)  # it runs out by itself
 
 
-def _touch_lease(services: Services, job: Job, statement: str) -> None:
+def _touch_lease(services: Services, job: Job, statement: str) -> bool:
+    """Write to a held step's lease; False when another holds it."""
     parameters = {
         "job_id": job.id,
         "step": job.step,
         "fence": job.step_fence,
         "lease": services.timings.lease_seconds,
     }
-    try:
-        with services.database.transaction() as transaction:
-            transaction.execute(statement, parameters)
-    except AnexError:
-        # The lease runs out by itself if this goes on; the fence guards what counts.
-        log.warning("step_lease_not_touched", job_id=job.id, step=job.step)
+    with services.database.transaction() as transaction:
+        return transaction.execute(statement, parameters) == 1

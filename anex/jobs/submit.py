@@ -10,6 +10,7 @@ from anex.errors import (
     InputExpired,
     ObjectMissing,
     OrganizationNotFound,
+    RequestRefused,
 )
 from anex.ids import new_id
 from anex.inputs.settle import find_for_submit
@@ -34,12 +35,13 @@ if TYPE_CHECKING:
 def submit_job(services: Services, caller: Caller, request: SubmitRequest) -> Job:
     """Create a job and ring for its plan.
 
-    Raises, in the order of the checks: ``ModelUnknown``, ``SettingInvalid``, ``RequestRefused``, ``RegionForbidden``,
-    ``RegionElsewhere``, ``BalanceTooLow``, ``InputNotFound``, ``InputNotReady``, ``InputExpired``, ``InputFailed``,
-    ``InputContentInvalid``, ``ApprovalQueueFull``.
+    Raises, in the order of the checks: ``ModelUnknown``, ``SettingInvalid``, ``RequestRefused``, ``GrammarBusy``,
+    ``RegionForbidden``, ``RegionElsewhere``, ``BalanceTooLow``, ``InputNotFound``, ``InputNotReady``, ``InputExpired``,
+    ``InputFailed``, ``InputContentInvalid``, ``ApprovalQueueFull``.
     """
     spec = services.catalog.get(request.model)
     check_settings(spec, request)
+    _check_grammar(services, request)
     with services.database.transaction(caller.org_id) as transaction:
         region = choose_region(services, transaction, caller.org_id, request.data_residency, "job")
         require_credits(transaction, caller.org_id)
@@ -55,6 +57,15 @@ def submit_job(services: Services, caller: Caller, request: SubmitRequest) -> Jo
         insert_action(transaction, job, "submit", caller.key_id)
         ring_plan(transaction, services, job)
     return job
+
+
+def _check_grammar(services: Services, request: SubmitRequest) -> None:
+    """Raise ``RequestRefused`` for a format that the engine could not be held to, ``GrammarBusy``."""
+    if request.response_format is None:
+        return
+    fault = services.grammar.find_fault(request.response_format)
+    if fault is not None:
+        raise RequestRefused(fault)
 
 
 def _look_at_content(services: Services, found: Input) -> None:

@@ -53,6 +53,7 @@ def check_settings(spec: ModelSpec, request: SubmitRequest) -> None:
         raise SettingInvalid("input_id", "give exactly one of input_id and input_s3_uri")
     if spec.kind != "chat":
         _check_no_generation(spec, request)
+        _check_dimensions(spec, request)
         raise NotBuiltYet(f"jobs on {_KIND_NAMES[spec.kind]} such as '{spec.id}' are not available yet")
     if request.dimensions is not None:
         raise SettingInvalid("dimensions", f"dimensions is for embedding models; '{spec.id}' is a chat model")
@@ -81,6 +82,17 @@ def _check_no_generation(spec: ModelSpec, request: SubmitRequest) -> None:
         raise SettingInvalid(
             "dimensions", f"dimensions is for embedding models; '{spec.id}' is a decision model"
         )
+
+
+def _check_dimensions(spec: ModelSpec, request: SubmitRequest) -> None:
+    width = request.dimensions
+    if width is None:
+        return
+    if spec.dimensions is None:
+        raise SettingInvalid("dimensions", f"model '{spec.id}' has one width only; leave dimensions out")
+    least, most = spec.dimensions.min_width, spec.dimensions.max_width
+    if not least <= width <= most:
+        raise SettingInvalid("dimensions", f"dimensions of '{spec.id}' must be from {least} to {most}")
 
 
 def _check_reasoning(spec: ModelSpec, request: SubmitRequest) -> None:

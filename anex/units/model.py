@@ -27,6 +27,7 @@ class Unit:
     """Who claims: ``id`` is fresh for every start, so that a dead unit's leases are nobody's."""
 
     id: str
+    region: str
     model: str
     model_queue: str
     model_revision: str
@@ -46,6 +47,7 @@ class UnitRow:
     """One row of ``units``, for people who look."""
 
     id: str
+    region: str
     model: str
     model_queue: str
     model_revision: str

@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from anex.db import Transaction
 
 _UPSERT = """
-INSERT INTO units (id, model, model_queue, model_revision, slots, engine_state, detail, started_at, heartbeat_at)
-VALUES (%(id)s, %(model)s, %(model_queue)s, %(model_revision)s, %(slots)s, %(engine_state)s, %(detail)s, anex_now(), anex_now())
+INSERT INTO units (id, region, model, model_queue, model_revision, slots, engine_state, detail, started_at, heartbeat_at)
+VALUES (%(id)s, %(region)s, %(model)s, %(model_queue)s, %(model_revision)s, %(slots)s, %(engine_state)s, %(detail)s,
+        anex_now(), anex_now())
 ON CONFLICT (id) DO UPDATE SET engine_state = excluded.engine_state, detail = excluded.detail, heartbeat_at = anex_now()
 """
 
 _LIST = """
-SELECT id, model, model_queue, model_revision, slots, engine_state, detail, started_at, heartbeat_at, claimed_at
+SELECT id, region, model, model_queue, model_revision, slots, engine_state, detail, started_at, heartbeat_at, claimed_at
 FROM units WHERE heartbeat_at > anex_now() - %(alive)s * interval '1 second' ORDER BY id LIMIT 10000
 """
 
@@ -41,16 +42,17 @@ _FORGET_DEAD = "DELETE FROM units WHERE heartbeat_at < anex_now() - interval '1 
 _HAS_WORK = """
 SELECT EXISTS (SELECT 1 FROM chunks JOIN jobs ON jobs.id = chunks.job_id
                WHERE chunks.model_queue = %(model_queue)s AND chunks.state = 'ready' AND jobs.status = 'in_progress'
-                 AND jobs.model_revision = %(model_revision)s)
+                 AND jobs.region = %(region)s AND jobs.model_revision = %(model_revision)s)
     OR EXISTS (SELECT 1 FROM chunks WHERE leased_by = %(unit_id)s AND state = 'leased')
-    OR EXISTS (SELECT 1 FROM jobs WHERE step = 'sample' AND model_queue = %(model_queue)s) AS waiting
+    OR EXISTS (SELECT 1 FROM jobs
+               WHERE step = 'sample' AND model_queue = %(model_queue)s AND region = %(region)s) AS waiting
 """
 
 # A unit whose slots are all in long chunks looks for none either: only one that holds nothing is suspect.
 _IS_DEAF = """
 SELECT EXISTS (SELECT 1 FROM chunks JOIN jobs ON jobs.id = chunks.job_id
                WHERE chunks.model_queue = %(model_queue)s AND chunks.state = 'ready' AND jobs.status = 'in_progress'
-                 AND jobs.model_revision = %(model_revision)s)
+                 AND jobs.region = %(region)s AND jobs.model_revision = %(model_revision)s)
    AND NOT EXISTS (SELECT 1 FROM chunks WHERE leased_by = %(unit_id)s AND state = 'leased')
    AND EXISTS (SELECT 1 FROM units
                WHERE id = %(unit_id)s
@@ -64,6 +66,7 @@ def note_heartbeat(transaction: Transaction, unit: Unit, state: EngineState, det
         _UPSERT,
         {
             "id": unit.id,
+            "region": unit.region,
             "model": unit.model,
             "model_queue": unit.model_queue,
             "model_revision": unit.model_revision,
@@ -138,6 +141,7 @@ def is_deaf(transaction: Transaction, unit: Unit, quiet_seconds: float) -> bool:
 def _named(unit: Unit) -> dict[str, str]:
     return {
         "unit_id": unit.id,
+        "region": unit.region,
         "model_queue": unit.model_queue,
         "model_revision": unit.model_revision,
     }

@@ -57,30 +57,43 @@ class InputRequestSchema(RequestSchema):
         return InputRequest(**data)
 
 
-class UploadSchema(AnswerSchema):
-    """Answer of ``POST /inputs``: a form to send the file with."""
+class CreatedInputSchema(AnswerSchema):
+    """Answer of ``POST /inputs``: a form to send the file with, or a copy that is about to begin."""
 
     id = String(attribute="input.id", metadata=about("The input's id.", example=INPUT_ID))
     status = String(
         attribute="input.reported_status",
         validate=OneOf([status.value for status in InputStatus]),
-        metadata=about("The input's state.", example="awaiting_upload"),
+        metadata=about(
+            "`awaiting_upload`, or `pending` when it is copied from a source_url.", example="awaiting_upload"
+        ),
     )
     upload_url = String(
+        allow_none=True,
         metadata=about(
-            "POST a multipart form here: every entry of `fields`, then the file as `file`, last.",
+            "Uploads only: POST a multipart form here, every entry of `fields`, then the file as `file`, last.",
             example="https://s3.example.com/anex-world",
-        )
+        ),
     )
     form_fields = Dict(
         data_key="fields",
         attribute="fields",
         keys=String(),
         values=String(),
-        metadata=about("The form's fields, in order.", example={"key": "inputs/…"}),
+        allow_none=True,
+        metadata=about("Uploads only: the form's fields, in order.", example={"key": "inputs/…"}),
     )
     expires_at = Timestamp(
-        attribute="input.expires_at", metadata=about("The upload must begin before this time.", example=TIME)
+        attribute="input.expires_at",
+        allow_none=True,
+        metadata=about("Uploads only: the upload must begin before this time.", example=TIME),
+    )
+    callback_secret = String(
+        allow_none=True,
+        metadata=about(
+            "What callbacks are signed with, when there is a callback_url. It is never shown again.",
+            example="whsec_…",
+        ),
     )
     input_s3_uri = String(
         attribute="input.object_uri", metadata=about("Another name of the input.", example=INPUT_URI)

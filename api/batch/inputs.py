@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from anex.inputs.create import create_input
 from anex.inputs.settle import get_input
-from api.batch.input_schemas import InputRequestSchema, InputSchema, UploadSchema
+from api.batch.input_schemas import CreatedInputSchema, InputRequestSchema, InputSchema
 from api.blueprint import ApiBlueprint
 from api.context import caller, services
 
 if TYPE_CHECKING:
-    from anex.inputs.model import Input, InputRequest, Upload
+    from anex.inputs.model import CreatedInput, Input, InputRequest
 
 inputs = ApiBlueprint("inputs", __name__, url_prefix="/batch/v1", description="Files that jobs run over.")
 
@@ -21,11 +21,11 @@ inputs = ApiBlueprint("inputs", __name__, url_prefix="/batch/v1", description="F
     "/inputs",
     "createInput",
     body=InputRequestSchema,
-    answer=UploadSchema,
-    errors=(400, 402, 403, 413, 421, 501),
+    answer=CreatedInputSchema,
+    errors=(400, 402, 403, 413, 421),
 )
-def create(asked: InputRequest) -> Upload:
-    """Get a form to upload an input file with."""
+def create(asked: InputRequest) -> CreatedInput:
+    """Get a form to upload an input file with, or have the file copied from a URL."""
     return create_input(services(), caller(), asked)
 
 

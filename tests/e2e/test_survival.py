@@ -12,6 +12,8 @@ from anex.ledger.check import check_ledger
 from config.stack.layout import DataFolder
 from tests.support.live_stack import LiveStack
 from tests.support.spine import chat_rows
+from tests.support.tls_server import Exchange, TlsServer, run_tls_server
+from tests.support.wait import wait_until
 from workers.unix_http import ask
 
 if TYPE_CHECKING:
@@ -22,8 +24,26 @@ ROWS = 400
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStack]:
-    running = LiveStack(tmp_path_factory.mktemp("live"), CATALOG)
+def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsServer]:
+    """Serve a file of five rows; under ``/slow-once`` its first whole reading never gets to the end."""
+    slow: list[str] = []
+
+    def answer(exchange: Exchange) -> None:
+        data = b"".join(chat_rows(5))
+        if exchange.request.path == "/slow-once" and "range" not in exchange.request.headers and not slow:
+            slow.append("once")
+            exchange.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(data))
+            exchange.stay_silent()
+        exchange.respond(200, data)
+
+    with run_tls_server(tmp_path_factory.mktemp("source"), answer) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory, source: TlsServer) -> Iterator[LiveStack]:
+    reach = {"ANEX_OUTBOUND_ALLOWED_NETWORKS": "127.0.0.0/8", "ANEX_OUTBOUND_CA_FILE": str(source.ca_file)}
+    running = LiveStack(tmp_path_factory.mktemp("live"), CATALOG, reach)
     running.start()
     running.become_customer()
     yield running
@@ -82,6 +102,41 @@ def test_a_job_survives_an_engine_that_hangs_under_its_sample(stack: LiveStack) 
     job_id = stack.submit(chat_rows(5))
     stack.approve(job_id)
     check_done(stack, job_id, rows=5)
+
+
+def test_a_mute_broker_delays_nothing_and_loses_nothing(stack: LiveStack) -> None:
+    """Valkey stands still: it accepts connections and never answers. Polls and submits don't wait for it."""
+    finished = start_job(stack, rows=5)
+    check_done(stack, finished, rows=5)
+    stack.signal("valkey-server", signal.SIGSTOP)
+    try:
+        for _ in range(3):
+            assert stack.call("GET", f"/jobs/{finished}", patience_seconds=1.0)["status"] == "done"
+        job_id = stack.submit(chat_rows(5), max_output_tokens=16)
+        assert stack.call("GET", f"/jobs/{job_id}", patience_seconds=1.0)["status"] == "submitted"
+    finally:
+        stack.signal("valkey-server", signal.SIGCONT)
+    stack.approve(job_id)
+    check_done(stack, job_id, rows=5)
+
+
+def test_a_copy_survives_its_workers_death(stack: LiveStack, source: TlsServer) -> None:
+    """The worker dies while the source hands out the file byte by byte; another one copies it."""
+    created = stack.call("POST", "/inputs", {"source_url": source.url("/slow-once")})
+    wait_until(
+        lambda: any(each.path == "/slow-once" for each in source.requests[1:]), what="it is being copied"
+    )
+    stack.kill("--queues ingest")
+
+    def look() -> bool:
+        found = stack.call("GET", f"/inputs/{created['id']}")
+        assert found["status"] in ("pending", "copying", "ready"), found
+        return bool(found["status"] == "ready")
+
+    wait_until(look, timeout_seconds=60, what="the copy is ready")
+    job = stack.call("POST", "/jobs", {"input_id": created["id"], "model": "fake-chat"})
+    stack.approve(job["id"])
+    check_done(stack, job["id"], rows=5)
 
 
 def test_no_secret_stands_in_a_command_line(stack: LiveStack) -> None:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from cryptography.fernet import Fernet
 
 from anex.clock import SystemClock
 from anex.db import Database
+from anex.grammar import GrammarChildren
 from anex.ledger.grants import grant_credits
 from anex.money import cents_to_nanos
 from anex.objects import ObjectStore
 from anex.orgs.keys import create_key
 from anex.orgs.organizations import create_organization, set_organization
+from anex.outbound import Outbound, OutboundPolicy
+from anex.sealing import Sealer
 from anex.services import Limits, Services, Timings, TokenCounter
 from api.app import create_app
 from config.catalog import load_catalog
@@ -52,9 +58,34 @@ def objects(s3_location: S3Location) -> ObjectStore:
     return ObjectStore(s3_location)
 
 
+@pytest.fixture(scope="session")
+def grammar() -> Iterator[GrammarChildren]:
+    children = GrammarChildren()
+    yield children
+    children.close()
+
+
+def resolve_offline(host: str) -> list[str]:
+    """Know addresses, and no name: tests ask no name server."""
+    try:
+        return [str(ip_address(host))]
+    except ValueError as error:
+        raise socket.gaierror(socket.EAI_NONAME, "no such name") from error
+
+
+@pytest.fixture
+def outbound() -> Outbound:
+    """Return the guarded client as it stands by default: nothing but the public internet."""
+    return Outbound(OutboundPolicy(), resolve=resolve_offline)
+
+
 @pytest.fixture
 def services(
-    database_urls: DatabaseUrls, objects: ObjectStore, dispatcher: RecordingDispatcher
+    database_urls: DatabaseUrls,
+    objects: ObjectStore,
+    dispatcher: RecordingDispatcher,
+    grammar: GrammarChildren,
+    outbound: Outbound,
 ) -> Iterator[Services]:
     database = Database(database_urls.api, max_connections=12).open()
     yield Services(
@@ -63,6 +94,9 @@ def services(
         objects=objects,
         dispatcher=dispatcher,
         counters=NoCounters(),
+        grammar=grammar,
+        outbound=outbound,
+        sealer=Sealer([Fernet.generate_key().decode()]),
         clock=SystemClock(),
         timings=Timings(),
         limits=Limits(),

@@ -48,7 +48,15 @@ def seconds_until(text: str) -> float:
 def test_a_form_is_handed_out_for_an_hour(tenant: Tenant) -> None:
     answer = make_upload(tenant)
 
-    assert set(answer) == {"id", "status", "upload_url", "fields", "expires_at", "input_s3_uri"}
+    assert set(answer) == {
+        "id",
+        "status",
+        "upload_url",
+        "fields",
+        "expires_at",
+        "input_s3_uri",
+        "callback_secret",
+    }
     assert answer["status"] == "awaiting_upload"
     assert answer["id"].startswith("inp_")
     assert answer["input_s3_uri"].endswith(f"{answer['id']}.jsonl")

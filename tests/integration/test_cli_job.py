@@ -47,22 +47,20 @@ def test_a_running_job_shows_its_money_its_chunks_and_who_did_what(anex: Command
     assert [event["to_status"] for event in job["events"]] == ["submitted", "cost_ready", "in_progress"]
     assert [event["key_id"] for event in job["events"]] == [caller.key_id, None, caller.key_id]
     assert [(action["action"], action["key_name"]) for action in job["actions"]] == [("approve", "test")]
-    assert job["waits_for"] == "a worker: no worker serves fake-chat yet"
+    assert job["waits_for"] == "a worker: no worker serves fake-chat in the region 'world' yet"
     assert job["run_by"] == []
 
 
 def test_a_job_is_shown_with_the_unit_that_runs_it(anex: CommandLine, work: Database) -> None:
     caller, _ = make_caller(work, cents_to_nanos(100))
     job_id = make_running_job(work, caller)
-    unit = Unit("unit-1", "fake-chat", "fake-chat", "1", slots=1)
+    unit = Unit("unit-1", "world", "fake-chat", "fake-chat", "1", slots=1)
     with work.transaction() as transaction:
         note_heartbeat(transaction, unit, EngineState.STARTING)
     assert anex.read("job", "show", job_id)["waits_for"] == "an engine: unit-1 is starting"
     with work.transaction() as transaction:
         note_heartbeat(transaction, unit, EngineState.READY)
-        claim_chunk(
-            transaction, model_queue="fake-chat", model_revision="1", unit_id="unit-1", lease_seconds=60.0
-        )
+        claim_chunk(transaction, unit, lease_seconds=60)
     job = anex.read("job", "show", job_id)
     assert job["waits_for"] is None
     assert job["run_by"] == [{"unit_id": "unit-1", "chunks": 1}]
@@ -82,7 +80,7 @@ def test_a_job_that_runs_nothing_yet_says_whose_turn_it_is(anex: CommandLine, wo
     assert anex.read("job", "show", submitted.id)["waits_for"] is None
     assert anex.read("job", "show", priced.id)["waits_for"] == "its approval"
     shown = anex.read("job", "show", sampled.id)
-    assert shown["waits_for"] == "a worker: no worker serves fake-chat yet"
+    assert shown["waits_for"] == "a worker: no worker serves fake-chat in the region 'world' yet"
     assert shown["sample"] == {"rows_drawn": 3, "rows_answered": None, "sampled_at": None}
     assert re.search(r"sample +0 of 3 rows answered", anex.run("job", "show", sampled.id).stdout)
 
@@ -91,7 +89,9 @@ def test_a_worker_with_another_revision_is_no_worker_for_a_job(anex: CommandLine
     caller, _ = make_caller(work, cents_to_nanos(100))
     job_id = make_running_job(work, caller)
     with work.transaction() as transaction:
-        note_heartbeat(transaction, Unit("unit-2", "fake-chat", "fake-chat", "2", 1), EngineState.READY)
+        note_heartbeat(
+            transaction, Unit("unit-2", "world", "fake-chat", "fake-chat", "2", 1), EngineState.READY
+        )
     waits_for = anex.read("job", "show", job_id)["waits_for"]
     assert waits_for == "a worker that serves revision 1 of fake-chat; those here serve 2"
 

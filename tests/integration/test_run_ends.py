@@ -53,15 +53,8 @@ def run_and_drain(spine: Spine, rows: int) -> None:
 
 
 def claim(spine: Spine) -> Chunk:
-    unit = spine.unit
     with spine.services.database.transaction() as transaction:
-        chunk = claim_chunk(
-            transaction,
-            model_queue=unit.model_queue,
-            model_revision=unit.model_revision,
-            unit_id=unit.id,
-            lease_seconds=600,
-        )
+        chunk = claim_chunk(transaction, spine.unit, lease_seconds=600)
     assert chunk is not None
     return chunk
 

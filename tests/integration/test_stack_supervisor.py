@@ -11,7 +11,7 @@ import pytest
 
 from config.stack import unit as unit_module
 from config.stack.errors import ServiceFailed
-from config.stack.gpu_units import UnitsOnDemand, WaitingModels
+from config.stack.gpu_units import UnitsOnDemand, WaitingModels, WantedUnit
 from config.stack.layout import DataFolder, FolderLock, is_locked
 from config.stack.proc import is_alive
 from config.stack.spec import SERVERS, ServiceSpec
@@ -268,8 +268,8 @@ class Line:
     def __init__(self, *models: str) -> None:
         self.models = models
 
-    def __call__(self) -> tuple[str, ...]:
-        return self.models
+    def __call__(self) -> list[WantedUnit]:
+        return [WantedUnit("world", model) for model in self.models]
 
 
 def step(supervisor: Supervisor, units: UnitsOnDemand) -> dict[str, str]:
@@ -283,11 +283,13 @@ def test_one_gpu_unit_runs_at_a_time_and_the_status_says_which_model_waits(super
     line = Line("a", "b")
     gate = "import signal; signal.sigwait({signal.SIGUSR1})"
     gate = f"import signal; signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGUSR1}}); {gate}"
-    units = UnitsOnDemand(supervisor, line, lambda model: describe(f"gpu-{model}", gate, until_success=True))
+    units = UnitsOnDemand(
+        supervisor, line, lambda wanted: describe(f"gpu-{wanted.model}", gate, until_success=True)
+    )
     assert set(step(supervisor, units)) == {"gpu-a"}
     waiting = read_status(supervisor.folder).services[-1]  # type: ignore[attr-defined]
     assert (waiting.name, waiting.state) == ("gpu-b", "waiting")
-    assert waiting.detail == "has work; starts when a has none left"
+    assert waiting.detail == "has work; starts when gpu-a has none left"
     line.models = ("b",)
 
     def let_a_end() -> bool:
@@ -303,7 +305,9 @@ def test_a_failing_gpu_unit_gives_way_to_a_model_that_waits(supervisor: Supervis
     line = Line("bad", "good")
     codes = {"bad": "raise SystemExit(1)", "good": SLEEP}
     units = UnitsOnDemand(
-        supervisor, line, lambda model: describe(f"gpu-{model}", codes[model], until_success=True)
+        supervisor,
+        line,
+        lambda wanted: describe(f"gpu-{wanted.model}", codes[wanted.model], until_success=True),
     )
     wait_until(lambda: set(step(supervisor, units)) == {"gpu-good"}, what="good runs")
 
@@ -313,7 +317,7 @@ def test_a_failing_gpu_unit_alone_is_tried_again_while_there_is_work(supervisor:
     units = UnitsOnDemand(
         supervisor,
         line,
-        lambda model: describe(f"gpu-{model}", "raise SystemExit(1)", until_success=True),
+        lambda wanted: describe(f"gpu-{wanted.model}", "raise SystemExit(1)", until_success=True),
     )
     wait_until(
         lambda: step(supervisor, units) == {"gpu-bad": "restarting"}, what="it waits to be tried again"
@@ -326,7 +330,7 @@ def test_a_database_that_fails_means_nobody_waits_and_is_said_once() -> None:
     said: list[str] = []
     calls: list[None] = []
 
-    def find() -> list[str]:
+    def find() -> list[WantedUnit]:
         calls.append(None)
         raise RuntimeError("gone")
 

@@ -191,18 +191,12 @@ def start_job(spine: Spine) -> str:
 
 def claim(spine: Spine, unit: Unit) -> None:
     with spine.services.database.transaction() as transaction:
-        chunk = claim_chunk(
-            transaction,
-            model_queue=unit.model_queue,
-            model_revision=unit.model_revision,
-            unit_id=unit.id,
-            lease_seconds=5,
-        )
+        chunk = claim_chunk(transaction, unit, lease_seconds=5)
     assert chunk is not None
 
 
 def other_unit(unit: Unit, revision: str = "1") -> Unit:
-    return Unit("other", unit.model, unit.model_queue, revision, 1)
+    return Unit("other", unit.region, unit.model, unit.model_queue, revision, 1)
 
 
 def test_a_unit_has_work_while_something_waits_or_it_runs_a_chunk(spine: Spine) -> None:

@@ -134,7 +134,7 @@ def cancel_started_job(transaction: Transaction, job_id: str, charge_cents: int)
 
 def make_unit(services: Services, spec: ModelSpec) -> Unit:
     """Register a unit for a model whose engine is ready."""
-    unit = Unit(f"unit-{uuid4().hex[:8]}", spec.id, spec.queue, spec.revision, slots=1)
+    unit = Unit(f"unit-{uuid4().hex[:8]}", services.region, spec.id, spec.queue, spec.revision, slots=1)
     with services.database.transaction() as transaction:
         note_heartbeat(transaction, unit, EngineState.READY)
     return unit

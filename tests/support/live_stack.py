@@ -20,7 +20,7 @@ from anex.db import Database
 from anex.ledger.grants import grant_credits
 from anex.money import cents_to_nanos
 from anex.orgs.keys import create_key
-from anex.orgs.organizations import create_organization
+from anex.orgs.organizations import create_organization, set_organization
 from config.settings import load_settings
 from config.stack.proc import find_members, unit_mark
 from tests.support.wait import wait_until
@@ -36,7 +36,11 @@ TERMINAL = ("done", "failed", "cancelled")
 START_SECONDS = 90.0
 JOB_SECONDS = 180.0
 
-_RUN = "import os, sys; from config.stack.up import run_stack; sys.exit(run_stack(dict(os.environ), out=sys.stdout))"
+_RUN = """
+import os, sys
+from config.stack.up import run_stack
+sys.exit(run_stack(dict(os.environ), out=sys.stdout, regions=sys.argv[1]))
+"""
 
 _SHORT = {
     "ANEX_LEASE_SECONDS": "4",
@@ -48,6 +52,7 @@ _SHORT = {
     "ANEX_ENGINE_IDLE_SECONDS": "0",
     "ANEX_ALLOW_FAKE_ENGINE": "1",
     "ANEX_API_WORKERS": "1",
+    "ANEX_RATE_LIMIT": "off",  # tests poll as fast as they can
 }
 
 
@@ -57,8 +62,16 @@ class LiveStack:
 
     folder: Path
     catalog: Path
+    environment: dict[str, str] = field(default_factory=dict)
+    """Settings beside the short times that every live stack has."""
+    regions: str = ""
     process: subprocess.Popen[bytes] | None = None
     headers: dict[str, str] = field(default_factory=dict)
+    origin: str | None = None
+
+    def speak_to(self, region: str) -> None:
+        """Send what follows to this region's API."""
+        self.origin = self.settings.origins[region]
 
     @property
     def settings(self) -> Settings:
@@ -67,8 +80,8 @@ class LiveStack:
 
     @property
     def base(self) -> str:
-        """The API's address."""
-        return f"http://127.0.0.1:{self.settings.api_port}/batch/v1"
+        """The API's address; of several regions' the one that is spoken to, or the first."""
+        return f"{self.origin or f'http://127.0.0.1:{self.settings.api_port}'}/batch/v1"
 
     def start(self) -> None:
         """Start and wait until the API answers."""
@@ -76,6 +89,7 @@ class LiveStack:
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("ANEX_")},
             **_SHORT,
+            **self.environment,
             "ANEX_DATA_DIR": str(self.folder),
             "ANEX_CATALOG": str(self.catalog),
             **({"ANEX_ENGINE_PYTHON": engine_python} if engine_python else {}),
@@ -83,7 +97,7 @@ class LiveStack:
         }
         with (self.folder / "up.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _RUN], cwd=ROOT, env=environment, stdout=log, stderr=log
+                [sys.executable, "-c", _RUN, self.regions], cwd=ROOT, env=environment, stdout=log, stderr=log
             )
         wait_until(self._is_up, timeout_seconds=START_SECONDS, what=f"the stack is up ({self.folder}/up.log)")
 
@@ -109,10 +123,14 @@ class LiveStack:
 
     def kill(self, word: str) -> None:
         """SIGKILL every process whose command line holds ``word``; there must be one."""
+        self.signal(word, signal.SIGKILL)
+
+    def signal(self, word: str, number: int) -> None:
+        """Send a signal to every process whose command line holds ``word``; there must be one."""
         victims = [pid for pid, line in self.processes().items() if word in line]
         assert victims, f"no process of the stack is a {word}"
         for pid in victims:
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, number)
 
     def flush_broker(self) -> None:
         """Empty Valkey."""
@@ -128,20 +146,25 @@ class LiveStack:
         finally:
             database.close()
 
-    def become_customer(self) -> None:
+    def become_customer(self, *, eu_routing: bool = False) -> None:
         """Make a funded organization and use its key."""
         now = SystemClock().now()
         with self.database() as database, database.transaction() as transaction:
             org = create_organization(transaction, "live", now)
+            set_organization(transaction, org.id, {"eu_routing": eu_routing})
             grant_credits(
                 transaction, org_id=org.id, amount_nanos=cents_to_nanos(10_000), reason="test", now=now
             )
             _, secret = create_key(transaction, org.id, "live", now)
         self.headers = {"Authorization": f"Bearer {secret}"}
 
-    def call(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        """Call the API; fail unless it answers 2xx."""
-        answer = requests.request(method, self.base + path, json=body, headers=self.headers, timeout=20)
+    def call(
+        self, method: str, path: str, body: Any = None, *, patience_seconds: float = 20.0
+    ) -> dict[str, Any]:
+        """Call the API; fail unless it answers 2xx within ``patience_seconds``."""
+        answer = requests.request(
+            method, self.base + path, json=body, headers=self.headers, timeout=patience_seconds
+        )
         assert answer.ok, answer.text
         result: dict[str, Any] = answer.json()
         return result
@@ -198,6 +221,8 @@ class LiveStack:
         assert self.process is not None
         assert self.process.poll() is None, (self.folder / "up.log").read_text()
         try:
-            return requests.get(f"{self.base.removesuffix('/batch/v1')}/readyz", timeout=2).ok
+            regions = self.regions.split(",") if self.regions else [self.settings.region]
+            origins = [self.settings.origins[region] for region in regions]
+            return all(requests.get(f"{origin}/readyz", timeout=2).ok for origin in origins)
         except (requests.RequestException, OSError):
             return False

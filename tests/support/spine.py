@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import requests
 
 from anex.inputs.create import create_input
+from anex.inputs.ingest import copy_input
 from anex.inputs.model import InputRequest
 from anex.jobs.count import count_next_span
 from anex.jobs.estimate import estimate_job
@@ -49,6 +50,9 @@ class RecordingDispatcher:
     def ring_spans(self, job_id: str, span_count: int) -> None:
         self.rings.extend([("count", job_id)] * span_count)
 
+    def ring_copy(self, input_id: str) -> None:
+        self.rings.append(("copy", input_id))
+
     def ring_model(self, model_queue: str, count: int = 1) -> None:
         self.rings.extend([("run", model_queue)] * count)
 
@@ -74,11 +78,16 @@ class Spine:
     def upload(self, rows: Sequence[bytes]) -> str:
         """Upload a file of these lines through a presigned form; return the input's id."""
         upload = create_input(self.api, self.caller, InputRequest(format="jsonl"))
+        assert upload.upload_url is not None
         answer = requests.post(
             upload.upload_url, data=upload.fields, files={"file": b"".join(rows)}, timeout=30
         )
         assert answer.ok, answer.text
         return upload.input.id
+
+    def ingest(self, source_url: str, **settings: Any) -> str:
+        """Ask for a copy of the file at ``source_url``; return the input's id."""
+        return create_input(self.api, self.caller, InputRequest(source_url=source_url, **settings)).input.id
 
     def submit(self, rows: Sequence[bytes], **settings: Any) -> Job:
         """Upload and submit."""
@@ -100,6 +109,7 @@ class Spine:
             "estimate": lambda: estimate_job(self.services, whom),
             "finalize": lambda: finalize_job(self.services, whom),
             "run": self.run_chunk,
+            "copy": lambda: copy_input(self.services, whom),
         }
         steps[what]()
 

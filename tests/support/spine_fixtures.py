@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+from cryptography.fernet import Fernet
 
 from anex.clock import SystemClock
 from anex.db import Database
+from anex.grammar import GrammarChildren
 from anex.money import cents_to_nanos
 from anex.objects import ObjectStore
+from anex.outbound import Outbound, OutboundPolicy
+from anex.sealing import Sealer
 from anex.services import Limits, Services, Timings
 from anex.token_counters import StoredTokenCounters
 from anex.units.model import HeldLeases, StopSignals
@@ -64,11 +68,24 @@ def spine(
     dispatcher = RecordingDispatcher()
     objects = ObjectStore(s3_location)
     catalog = load_catalog(CATALOG, allow_fake_engine=True)
+    grammar = GrammarChildren()
+    sealer = Sealer([Fernet.generate_key().decode()])
 
     def serve(database: Database) -> Services:
         counters = StoredTokenCounters(objects, tmp_path / uuid4().hex)
         return Services(
-            catalog, database, objects, dispatcher, counters, SystemClock(), SHORT, Limits(), "world"
+            catalog=catalog,
+            database=database,
+            objects=objects,
+            dispatcher=dispatcher,
+            counters=counters,
+            grammar=grammar,
+            outbound=Outbound(OutboundPolicy()),
+            sealer=sealer,
+            clock=SystemClock(),
+            timings=SHORT,
+            limits=Limits(),
+            region="world",
         )
 
     api = serve(Database(fresh_database_urls.api, max_connections=60).open())
@@ -78,6 +95,7 @@ def spine(
     unit = make_unit(work, catalog.get(MODEL))
     yield Spine(api, work, caller, engine, unit, StopSignals(), HeldLeases(), dispatcher)
     engine.close()
+    grammar.close()
     api.database.close()
     work.database.close()
 

@@ -1,0 +1,115 @@
+"""Copy an input from its source URL into the bucket: leased, fenced, resumed, and settled once.
+
+Whoever hears the doorbell claims the copy or goes away. A copier that dies loses the lease and the sweeper rings for another,
+which begins anew; one that was only slow finds its lease lost and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+
+from anex.errors import LeaseLost, StorageUnavailable
+from anex.inputs import copies
+from anex.inputs.source import SourceCutShort, SourceFault, SourceLimits, SourceReader
+from anex.lease_keeper import kept_alive
+
+if TYPE_CHECKING:
+    import threading
+
+    from anex.inputs.copies import Copy
+    from anex.objects import ObjectHead
+    from anex.services import Services
+
+log = structlog.get_logger(__name__)
+
+PASSES_MAX = 3
+"""How often a source that can't be resumed is read from its beginning."""
+
+TOO_OFTEN = "the copy was interrupted too often; create a new input"
+
+
+def copy_input(services: Services, input_id: str) -> None:
+    """Copy one input, if its copy is to be had: it becomes ``ready``, or ``failed`` with a reason that its owner can act on.
+
+    Raises ``LeaseLost``; ``StorageUnavailable`` and ``DatabaseUnavailable`` leave the copy for the sweeper.
+    """
+    with services.database.transaction() as transaction:
+        copy = copies.claim_copy(transaction, input_id, services.region, services.timings.lease_seconds)
+    if copy is None:
+        return
+    log.info("copy_begun", input_id=copy.id, fence=copy.copy_fence, attempt=copy.copy_attempts)
+    try:
+        head = _copy(services, copy)
+    except SourceFault as fault:
+        _settle_failed(services, copy, fault.message)
+    except StorageUnavailable:
+        with services.database.transaction() as transaction:
+            copies.give_back_copy(transaction, copy)
+        raise
+    else:
+        _settle_ready(services, copy, head)
+
+
+def _copy(services: Services, copy: Copy) -> ObjectHead:
+    """Read the source to its end, from its beginning again where it can't be resumed."""
+    if copy.copy_attempts > services.limits.copy_attempts_max:
+        raise SourceFault(TOO_OFTEN)
+    for _ in range(PASSES_MAX):
+        reader = SourceReader(services.outbound, copy.source_url, _limits(services))
+        extend = partial(_extend, services, copy, reader)
+        try:
+            with kept_alive(extend, services.timings.heartbeat_seconds) as lost:
+                return _write(services, copy, reader, lost)
+        except SourceCutShort as cut:
+            log.info("copy_starts_over", input_id=copy.id, reason=cut.message)
+            told = cut.message
+    raise SourceFault(f"{told}; serve the file from a host that answers Range requests, or upload it")
+
+
+def _write(services: Services, copy: Copy, reader: SourceReader, lost: threading.Event) -> ObjectHead:
+    with services.objects.open_writer(copy.object_key) as writer:
+
+        def write(block: bytes) -> None:
+            _require(copy, held=not lost.is_set())
+            writer.write(block)
+
+        reader.send_to(write)
+        # Looked at once more before the object is completed: a late copier must not write over what a job reads.
+        _require(copy, held=_extend(services, copy, reader))
+        return writer.close()
+
+
+def _require(copy: Copy, *, held: bool) -> None:
+    if not held:
+        raise LeaseLost(f"the copy of {copy.id} has another holder")
+
+
+def _extend(services: Services, copy: Copy, reader: SourceReader) -> bool:
+    with services.database.transaction() as transaction:
+        return copies.extend_copy(transaction, copy, reader.received_bytes, services.timings.lease_seconds)
+
+
+def _settle_ready(services: Services, copy: Copy, head: ObjectHead) -> None:
+    with services.database.transaction() as transaction:
+        settled = copies.mark_copied(
+            transaction, copy, head.size_bytes, services.timings.input_retention_seconds
+        )
+    log.info("copy_done" if settled else "copy_outrun", input_id=copy.id, size_bytes=head.size_bytes)
+
+
+def _settle_failed(services: Services, copy: Copy, reason: str) -> None:
+    with services.database.transaction() as transaction:
+        settled = copies.mark_copy_failed(transaction, copy, reason)
+    log.info("copy_failed" if settled else "copy_outrun", input_id=copy.id, reason=reason)
+
+
+def _limits(services: Services) -> SourceLimits:
+    return SourceLimits(
+        size_max_bytes=services.limits.input_max_bytes,
+        deadline_seconds=services.timings.copy_seconds,
+        idle_seconds=services.timings.copy_idle_seconds,
+        retry_seconds=services.timings.copy_retry_seconds,
+    )
