@@ -124,7 +124,7 @@ class Database:
     ) -> Iterator[Transaction]:
         """Open a transaction that sees ``org_id``'s rows (as ``anex_api``), commit at the end, then run what was put off.
 
-        Raises ``DatabaseUnavailable`` when no connection is to be had in time or it breaks.
+        Raises ``DatabaseUnavailable`` when no connection is to be had in time or it breaks, and on an older schema.
         """
         try:
             with self._pool.connection() as connection:
@@ -135,6 +135,12 @@ class Database:
         except (psycopg.OperationalError, PoolTimeout) as error:
             log.warning("database_unavailable", error=str(error))
             raise DatabaseUnavailable("the database cannot be reached; try again in a few seconds") from error
+        except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
+            # The schema is older than this code: the API is up before `anex migrate`, and waits for it.
+            log.exception("schema_unfit")
+            raise DatabaseUnavailable(
+                "the database's schema is not the one that this version needs"
+            ) from error
         transaction.run_after_commit()
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Route = TypeVar("Route", bound=Callable[..., Any])
 
-_ALWAYS = (401, 422, 500, 503)
+_ALWAYS = (401, 422, 429, 500, 503)
 """What any route may answer, whatever it does."""
 
 _MEANINGS = {
@@ -27,14 +27,29 @@ _MEANINGS = {
     404: "There is nothing with this id in the organization.",
     409: "The state of the job or of the input does not allow it.",
     410: "The data has been deleted.",
-    413: "The body is larger than 1 MiB.",
+    413: "The body is larger than 1 MiB, or the file at `source_url` than an input may be.",
     421: "Another region's API serves this; `api` names it.",
     422: "The request does not have the endpoint's shape, or a setting does not go with the model.",
-    429: "Too many jobs await approval, or the day's sample is used up. Wait for `Retry-After` seconds.",
+    429: (
+        "Requests arrive faster than the API accepts (`rate_limit_exceeded`); on submit also: too many jobs await approval "
+        "(`approval_queue_full`), or the day's sample is used up (`sample_limit_reached`). Wait for `Retry-After` seconds."
+    ),
     500: "A fault of ours.",
     501: "This version does not do this yet.",
-    503: "A service that is needed can't be reached. Wait for `Retry-After` seconds.",
+    503: (
+        "A service that is needed can't be reached (`service_unavailable`), or the API is frozen for maintenance (`api_frozen`; "
+        "polling and downloads go on). Wait for `Retry-After` seconds."
+    ),
 }
+
+_EVERY = ("X-Request-Id",)
+_HEADERS = {401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retry-After",)}
+"""What an answer carries beside its body; ``api.openapi`` says what each means."""
+
+
+def refer_to_headers(status: int) -> dict[str, Any]:
+    """Return the headers of a status as the document names them."""
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in (*_EVERY, *_HEADERS.get(status, ()))}
 
 
 class ApiBlueprint(Blueprint):  # type: ignore[misc] # see the import
@@ -64,11 +79,17 @@ class ApiBlueprint(Blueprint):  # type: ignore[misc] # see the import
 
         def decorate(route: Route) -> Route:
             view: Any = route if body is None else self.arguments(body)(route)
-            view = self.response(200, answer, description="Done.")(view)
+            view = self.response(200, answer, description="Done.", headers=refer_to_headers(200))(view)
             if accepted is not None:
-                view = self.alt_response(202, schema=answer, description=accepted, success=True)(view)
+                headers = refer_to_headers(202)
+                told = self.alt_response(
+                    202, schema=answer, description=accepted, headers=headers, success=True
+                )
+                view = told(view)
             for status in sorted({*errors, *_ALWAYS}):
-                view = self.alt_response(status, schema=ErrorSchema, description=_MEANINGS[status])(view)
+                headers, meaning = refer_to_headers(status), _MEANINGS[status]
+                told = self.alt_response(status, schema=ErrorSchema, description=meaning, headers=headers)
+                view = told(view)
             self.route(rule, methods=[method])(self.doc(operationId=operation_id)(view))
             return route
 

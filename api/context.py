@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import structlog
 from flask import Flask, Response, current_app, g, request
 
+from api.metrics import count_request
+
 if TYPE_CHECKING:
     from anex.orgs.model import Caller
     from anex.services import Services
@@ -41,7 +43,7 @@ def request_id() -> str:
 
 
 def follow_requests(app: Flask) -> None:
-    """Give each request an id, answer with it, and log one event a request."""
+    """Give each request an id, answer with it, count each request and log one event for it."""
     app.before_request(_begin)
     app.after_request(_end)
 
@@ -57,6 +59,7 @@ def _begin() -> None:
 def _end(response: Response) -> Response:
     response.headers[REQUEST_ID_HEADER] = request_id()
     response.headers["Cache-Control"] = "no-store"  # answers hold signed links and states that change
+    count_request(request, response)
     route = request.url_rule.rule if request.url_rule is not None else None
     log.info(
         "request_done",

@@ -27,8 +27,14 @@ log = structlog.get_logger(__name__)
 ORIGINS = "REGION_ORIGINS"
 """Key of ``app.config``: the public origin of each region's API."""
 
+REGION_ORIGINS = {"world": "https://api.anex.sh", "eu": "https://api-eu.anex.sh"}
+"""Where each region's API is reached, as a 421 and the document name it, unless the application is told otherwise."""
+
 RETRY_AFTER_SECONDS = 5
 """Told with a 503 that states no time of its own: our services come back within seconds or not soon."""
+
+FROZEN_RETRY_AFTER_SECONDS = 60
+"""Told while the API is frozen: maintenance takes minutes."""
 
 _FIELDS_MAX = 20
 _FIELD_CHARACTERS_MAX = 64
@@ -43,6 +49,17 @@ class ShapeInvalid(AnexError):
         shown = {str(name)[:_FIELD_CHARACTERS_MAX]: errors[name] for name in list(errors)[:_FIELDS_MAX]}
         super().__init__("; ".join(f"{name}: {', '.join(told)}" for name, told in shown.items()))
         self.errors = shown
+
+
+class RateLimitExceeded(AnexError):
+    """Requests come faster than one key, or one address without a good key, may send them."""
+
+    code = "rate_limit_exceeded"
+
+    def __init__(self, retry_after_seconds: int) -> None:
+        seconds = "1 second" if retry_after_seconds == 1 else f"{retry_after_seconds} seconds"
+        super().__init__(f"requests arrive faster than the API accepts; wait {seconds}, then retry")
+        self.retry_after_seconds = retry_after_seconds
 
 
 STATUS_OF: dict[type[AnexError], HTTPStatus] = {
@@ -61,17 +78,22 @@ STATUS_OF: dict[type[AnexError], HTTPStatus] = {
     facts.InputExpired: HTTPStatus.CONFLICT,
     facts.InputFailed: HTTPStatus.CONFLICT,
     facts.DataDeleted: HTTPStatus.GONE,
+    facts.SourceTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    facts.SourceTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     RegionElsewhere: HTTPStatus.MISDIRECTED_REQUEST,
     ShapeInvalid: HTTPStatus.UNPROCESSABLE_ENTITY,
     facts.ModelUnknown: HTTPStatus.UNPROCESSABLE_ENTITY,
     facts.SettingInvalid: HTTPStatus.UNPROCESSABLE_ENTITY,
+    RateLimitExceeded: HTTPStatus.TOO_MANY_REQUESTS,
     facts.ApprovalQueueFull: HTTPStatus.TOO_MANY_REQUESTS,
     facts.SampleLimitReached: HTTPStatus.TOO_MANY_REQUESTS,
     facts.NotBuiltYet: HTTPStatus.NOT_IMPLEMENTED,
     facts.Frozen: HTTPStatus.SERVICE_UNAVAILABLE,
+    facts.GrammarBusy: HTTPStatus.SERVICE_UNAVAILABLE,
     facts.DatabaseUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     facts.BrokerUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     facts.StorageUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+    facts.GrammarBusy: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 """Facts that a client may be told. One that is missing here is a fault of ours: 500."""
 
@@ -130,7 +152,9 @@ def _headers_of(error: AnexError, status: HTTPStatus) -> dict[str, str]:
     if status is HTTPStatus.UNAUTHORIZED:
         return {"WWW-Authenticate": "Bearer"}
     seconds = getattr(error, "retry_after_seconds", None)
-    if seconds is None and status is HTTPStatus.SERVICE_UNAVAILABLE:
+    if isinstance(error, facts.Frozen):
+        seconds = FROZEN_RETRY_AFTER_SECONDS
+    elif seconds is None and status is HTTPStatus.SERVICE_UNAVAILABLE:
         seconds = RETRY_AFTER_SECONDS
     return {} if seconds is None else {"Retry-After": str(seconds)}
 

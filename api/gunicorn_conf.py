@@ -2,16 +2,24 @@
 
 Threads suit requests that wait for Postgres and S3. The application is loaded by each worker, after the fork: pools and their
 threads don't survive one. A worker ends after some 20,000 requests, each at another count: nothing that leaks grows for ever.
+
+Where ``ANEX_METRICS_PORT`` is set, the workers count in files below the data folder and the parent serves the sums at a port of
+their own, never at the public one. A file belongs to a worker's place, not to its process: who comes next in that place counts on
+in it, so there are never more files than workers.
 """
 
 from __future__ import annotations
 
+import itertools
+import shutil
+import sys
 from typing import Any
 
 from config.log import configure_logging
 from config.wiring import read_settings
 
 _settings = read_settings()
+_counts_folder = _settings.data_dir / "metrics" / f"api-{_settings.api_port}"
 
 bind = f"{_settings.api_host}:{_settings.api_port}"
 workers = _settings.api_workers
@@ -24,10 +32,50 @@ graceful_timeout = 10
 control_socket_disable = True  # it would lie in the home folder, one for all installations
 accesslog = None  # the application logs one event a request
 
+# The client reads the variable when it is imported, which only workers and ``when_ready`` do. It is set before them.
+raw_env = [] if _settings.metrics_port is None else [f"PROMETHEUS_MULTIPROC_DIR={_counts_folder}"]
+
 
 def on_starting(_server: Any) -> None:
-    """Log as the rest does; what gunicorn itself says leaves by the same door."""
+    """Log as the rest does; what gunicorn itself says leaves by the same door. Counting begins at zero."""
     configure_logging(_settings.log_level, _settings.log_format)
+    if _settings.metrics_port is not None:
+        shutil.rmtree(_counts_folder, ignore_errors=True)
+        _counts_folder.mkdir(parents=True)
+
+
+def when_ready(server: Any) -> None:
+    """Serve the sums of what the workers count."""
+    if _settings.metrics_port is None:
+        return
+    from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415 - see ``raw_env``
+    from prometheus_client.multiprocess import MultiProcessCollector  # noqa: PLC0415 - see ``raw_env``
+
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry)  # type: ignore[no-untyped-call] # the library types it in part
+    try:
+        server.metrics, _ = start_http_server(_settings.metrics_port, _settings.metrics_host, registry)
+    except OSError as error:
+        address = f"{_settings.metrics_host}:{_settings.metrics_port}"
+        sys.exit(
+            f"metrics can't be served at {address} ({error}): set ANEX_METRICS_HOST and ANEX_METRICS_PORT"
+        )
+
+
+def pre_fork(server: Any, worker: Any) -> None:
+    """Give a worker the lowest place that is free."""
+    taken = {each.place for each in server.WORKERS.values()}
+    worker.place = next(place for place in itertools.count() if place not in taken)
+
+
+def post_fork(server: Any, worker: Any) -> None:
+    """Count in the file of the worker's place, and let go of the parent's port."""
+    if _settings.metrics_port is None:
+        return
+    from prometheus_client import values  # noqa: PLC0415 - see ``raw_env``
+
+    server.metrics.socket.close()
+    values.ValueClass = values.MultiProcessValue(lambda: worker.place)  # type: ignore[no-untyped-call] # see above
 
 
 def worker_exit(_server: Any, _worker: Any) -> None:
@@ -35,4 +83,6 @@ def worker_exit(_server: Any, _worker: Any) -> None:
     from api.context import EXTENSION  # noqa: PLC0415 - loading the application is the worker's, not the parent's
     from api.wsgi import app  # noqa: PLC0415 - see above
 
-    app.extensions[EXTENSION].database.close()
+    services = app.extensions[EXTENSION]
+    services.database.close()
+    services.grammar.close()

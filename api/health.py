@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
     from anex.services import Services
 
-PART_TIMEOUT_SECONDS = 5.0
+PARTS_TIMEOUT_SECONDS = 5.0
+"""How long a probe waits for all parts together."""
 
 _ANY_QUEUE = "readiness"
 _ANY_KEY = "readiness"
@@ -26,21 +28,41 @@ _ANY_KEY = "readiness"
 log = structlog.get_logger(__name__)
 
 
+class _Part:
+    """One thing that requests need, and its check: one at a time, in a thread of its own, whatever else hangs.
+
+    Who asks while a check runs gets that check's outcome: probes may come as often as they like, and pile up nothing.
+    """
+
+    def __init__(self, name: str, check: Callable[[Services], None]) -> None:
+        self.name = name
+        self._check = check
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"ready-{name}")
+        self._lock = threading.Lock()
+        self._running: Future[None] | None = None
+
+    def start(self, bag: Services) -> Future[None]:
+        """Return the check that runs now, or begin one."""
+        with self._lock:
+            if self._running is None or self._running.done():
+                self._running = self._threads.submit(self._check, bag)
+            return self._running
+
+
 def make_health_blueprint() -> Blueprint:
     """Return the two probes; they need no key. The checks' threads are made at the first ``/readyz``, after any fork."""
     health = Blueprint("health", __name__)
-    # A thread for each part: one that hangs holds up its own checks, and no other part's.
-    threads = {name: ThreadPoolExecutor(1, thread_name_prefix=f"ready-{name}") for name in _PARTS}
+    parts = [_Part(name, check) for name, check in _CHECKS.items()]
 
     def healthz() -> Response:
         return jsonify({"status": "ok"})
 
     def readyz() -> Response:
-        bag = services()
-        running = {name: threads[name].submit(check, bag) for name, check in _PARTS.items()}
-        parts = {name: _judge(name, future) for name, future in running.items()}
-        is_ready = all(state == "ok" for state in parts.values())
-        response = jsonify({"status": "ok" if is_ready else "unavailable", "parts": parts})
+        running = {part.name: part.start(services()) for part in parts}
+        wait(running.values(), PARTS_TIMEOUT_SECONDS)
+        states = {name: _judge(name, future) for name, future in running.items()}
+        is_ready = all(state == "ok" for state in states.values())
+        response = jsonify({"status": "ok" if is_ready else "unavailable", "parts": states})
         response.status_code = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
         return response
 
@@ -49,10 +71,10 @@ def make_health_blueprint() -> Blueprint:
     return health
 
 
-def _judge(name: str, running: Future[None]) -> str:
+def _judge(name: str, check: Future[None]) -> str:
     """Return ``ok`` or ``unavailable``; why goes to the log: the probe is open to everybody."""
     try:
-        running.result(PART_TIMEOUT_SECONDS)
+        check.result(0)
     except Exception as error:  # noqa: BLE001 - whatever stops a check, the part is not ready
         log.warning("not_ready", part=name, reason=str(error) or type(error).__name__)
         return "unavailable"
@@ -60,6 +82,11 @@ def _judge(name: str, running: Future[None]) -> str:
 
 
 def _check_database(bag: Services) -> None:
+    with bag.database.transaction() as transaction:
+        transaction.execute("SELECT 1")
+
+
+def _check_schema(bag: Services) -> None:
     with bag.database.transaction() as transaction:
         require_current(transaction.connection)
 
@@ -72,8 +99,9 @@ def _check_storage(bag: Services) -> None:
     bag.objects.head(_ANY_KEY)
 
 
-_PARTS: dict[str, Callable[[Services], None]] = {
+_CHECKS: dict[str, Callable[[Services], None]] = {
     "database": _check_database,
+    "schema": _check_schema,
     "broker": _check_broker,
     "storage": _check_storage,
 }

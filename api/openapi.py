@@ -16,10 +16,14 @@ from flask_smorest import Api  # type: ignore[import-untyped] # the library ship
 import anex
 from api.batch.inputs import inputs
 from api.batch.jobs import jobs
+from api.blueprint import refer_to_headers
+from api.errors import REGION_ORIGINS
 from api.fields import StrictBoolean, StrictInteger, StrictNumber, Timestamp
-from api.schema import ErrorSchema
+from api.schema import INPUT_ID, JOB_ID, ErrorSchema
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from marshmallow.fields import Field
 
 OPENAPI_VERSION = "3.1.0"
@@ -34,8 +38,77 @@ _TYPES: dict[type[Field[Any]], tuple[str, str | None]] = {
 _INFO = {
     "description": (
         "Runs an open language model over a whole file of rows as one job. Every request needs an API key; every error body "
-        "carries `detail` and `error.code`; every answer carries `X-Request-Id`."
+        "carries `detail` and `error.code`; every answer carries `X-Request-Id`: the request's own, if it sent one of up to 128 "
+        "letters, digits, dots, dashes and underscores. A key may make 10 requests a second, with bursts of 20."
     )
+}
+
+_SECURITY = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "An API key of the organization: `Authorization: Bearer sk-…`. Any of its keys may do everything here.",
+}
+
+_HEADERS = {
+    "X-Request-Id": ("The request's id; name it when you report a fault.", "string", "req_2f1c9a4e5b6d7081"),
+    "Retry-After": ("Whole seconds to wait before the next try.", "integer", 1),
+    "WWW-Authenticate": ("The scheme to send the key with.", "string", "Bearer"),
+}
+
+_PARAMETERS = {"input_id": ("The input's id.", INPUT_ID), "job_id": ("The job's id.", JOB_ID)}
+
+_DESCRIPTIONS = {
+    "createInput": (
+        "With `format` alone the answer is a form to upload the file with. With `source_url` the file is copied from there. "
+        "Poll the input until it is `ready`."
+    ),
+    "getInput": (
+        "A job can be submitted once `status` is `ready`. Polling costs nothing but requests: once in some seconds is enough."
+    ),
+    "submitJob": (
+        "The settings and the first bytes of the file are checked at once; the rows are checked in the job. Nothing is charged "
+        "before the approval. Not guarded against repetition: look up what a timed-out submit did before you repeat it."
+    ),
+    "getJob": "Every field is always there, null while it has no value. Counts are null until the job has ended.",
+    "approveJob": (
+        "Only a job that is `cost_ready` can be approved. A repeated approval answers 409 and holds nothing twice."
+    ),
+    "cancelJob": (
+        "A job with no work in flight is `cancelled` at once. One that runs answers `cancelling`: its rows in flight finish, and "
+        "what was delivered is charged and can be downloaded. Once it is `finalizing` it is too late. One that is `estimating` "
+        "is not cancelled, unless its data is kept in the EU: don't approve it, and it costs nothing."
+    ),
+    "getResult": "The file holds one line a row, in the order of the input. Ask again when the link has expired.",
+    "deleteData": (
+        "200 when everything is gone, 202 with a `message` while something is still to come. The job's record stays. "
+        "Repeating it is harmless."
+    ),
+}
+
+_BODIES: dict[str, dict[str, dict[str, Any]]] = {
+    "createInput": {
+        "upload": {"summary": "Upload a file", "value": {"format": "jsonl"}},
+        "copy": {
+            "summary": "Copy a file from a URL, and be told",
+            "value": {
+                "source_url": "https://bucket.example.com/input.jsonl",
+                "callback_url": "https://hooks.example.com/ingest",
+            },
+        },
+    },
+    "submitJob": {
+        "plain": {"summary": "Everything estimated", "value": {"input_id": INPUT_ID, "model": "qwen3.8-27b"}},
+        "capped": {
+            "summary": "A cap on the output, no thinking, JSON answers",
+            "value": {
+                "input_id": INPUT_ID,
+                "model": "qwen3.8-27b",
+                "max_output_tokens": 600,
+                "reasoning": False,
+                "response_format": {"type": "json_object"},
+            },
+        },
+    },
 }
 
 
@@ -54,27 +127,44 @@ class _Api(Api):  # type: ignore[misc] # see the import
         pass
 
 
-def register_documented_routes(app: Flask) -> None:
-    """Register the routes of the contract and the document that describes them."""
+def register_documented_routes(app: Flask, origins: Mapping[str, str]) -> None:
+    """Register the routes of the contract and the document that describes them; ``origins`` are the regions' addresses."""
     app.config.update(
         API_TITLE="anex batch API", API_VERSION=anex.__version__, OPENAPI_VERSION=OPENAPI_VERSION
     )
-    api = _Api(app, spec_kwargs={"info": _INFO, "servers": [{"url": "/"}], "security": [{"bearer": []}]})
+    servers = [{"url": "/", "description": "The installation that serves this document."}]
+    servers += [{"url": url, "description": f"The region {region}."} for region, url in origins.items()]
+    api = _Api(app, spec_kwargs={"info": _INFO, "servers": servers, "security": [{"bearer": []}]})
     for field, (json_type, json_format) in _TYPES.items():
         api.register_field(field, json_type, json_format)
-    api.spec.components.security_scheme("bearer", {"type": "http", "scheme": "bearer"})
+    api.spec.components.security_scheme("bearer", _SECURITY)
+    for name, (description, json_type, example) in _HEADERS.items():
+        header = {"description": description, "schema": {"type": json_type}, "example": example}
+        api.spec.components.header(name, header)
     for blueprint in (inputs, jobs):
         api.register_blueprint(blueprint)
-    app.register_blueprint(_make_document_routes(_sort_answers(api.spec.to_dict())))
+    app.register_blueprint(_make_document_routes(_describe(api.spec.to_dict())))
 
 
-def _sort_answers(document: dict[str, Any]) -> dict[str, Any]:
-    """Put each operation's answers in the order of their statuses."""
+def _describe(document: dict[str, Any]) -> dict[str, Any]:
+    """Add what readers need beside the shapes, and put each operation's answers in the order of their statuses."""
     for path in document["paths"].values():
-        for operation in path.values():
-            if isinstance(operation, dict):
-                operation["responses"] = dict(sorted(operation["responses"].items()))
+        for parameter in path.get("parameters", []):
+            parameter["description"], parameter["example"] = _PARAMETERS[parameter["name"]]
+        for method, operation in path.items():
+            if method != "parameters":
+                _describe_operation(operation)
+    fallback = document["components"]["responses"]["DEFAULT_ERROR"]
+    fallback |= {"description": "Any other fault, in the same shape.", "headers": refer_to_headers(0)}
     return document
+
+
+def _describe_operation(operation: dict[str, Any]) -> None:
+    name = operation["operationId"]
+    operation["description"] = _DESCRIPTIONS[name]
+    operation["responses"] = dict(sorted(operation["responses"].items()))
+    if "requestBody" in operation:
+        operation["requestBody"]["content"]["application/json"]["examples"] = _BODIES[name]
 
 
 def render_json(document: dict[str, Any]) -> str:
@@ -98,5 +188,5 @@ def _make_document_routes(document: dict[str, Any]) -> Blueprint:
 
 if __name__ == "__main__":
     bare = Flask("anex")
-    register_documented_routes(bare)
+    register_documented_routes(bare, REGION_ORIGINS)
     sys.stdout.write(bare.test_client().get("/openapi.json").get_data(as_text=True))

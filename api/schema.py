@@ -74,9 +74,11 @@ class ErrorSchema(Schema):
     error = Nested(FaultSchema, required=True)
     errors = Dict(
         metadata={
-            "description": "422 only: messages by field.",
+            **about("422 only: messages by field.", example={"model": ["this field is required"]}),
             "additionalProperties": {"type": "array", "items": {"type": "string"}},
         }
     )
-    residency = String(validate=OneOf(REGIONS), metadata=about("421 only: the region that keeps the data."))
-    api = String(metadata=about("421 only: where to send the request to."))
+    residency = String(
+        validate=OneOf(REGIONS), metadata=about("421 only: the region that keeps the data.", example="eu")
+    )
+    api = String(metadata=about("421 only: where to send the request to.", example="https://api-eu.anex.sh"))

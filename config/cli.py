@@ -32,6 +32,7 @@ _GROUPS = {
     "ledger": "config.cli_money",
     "models": "config.cli_models",
     "job": "config.cli_job",
+    "freeze": "config.cli_freeze",
 }
 
 
@@ -65,11 +66,17 @@ def cli() -> None:
 
 
 @cli.command()
-def up() -> None:
+@click.option(
+    "--regions",
+    default="",
+    metavar="world,eu",
+    help="The regions that run here, each with an API of its own (default: the one of ANEX_REGION).",
+)
+def up(regions: str) -> None:
     """Run the whole service on this machine, until Ctrl-C; the data stays."""
     from config.stack.up import run_stack  # noqa: PLC0415 - see the module's docstring
 
-    sys.exit(run_stack(os.environ, out=sys.stdout))
+    sys.exit(run_stack(os.environ, out=sys.stdout, regions=regions))
 
 
 @cli.command()

@@ -14,9 +14,11 @@ import binascii
 import re
 import sys
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from anex.outbound import OutboundPolicy
 from anex.regions import REGIONS, Region
 from anex.services import Limits, Timings
 from config.environment import PREFIX, EnvironmentReader, SettingsInvalid
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
 
 STACK_FILE = "stack.env"
 CATALOGS = Path(__file__).parent
+
+DEFAULT_ORIGINS: dict[str, str] = {"world": "https://api.anex.sh", "eu": "https://api-eu.anex.sh"}
+
+RATE_LIMIT = "20 per 2 second"
+"""10 requests a second, with bursts of 20."""
 
 LogFormat = Literal["json", "console"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -69,9 +76,19 @@ class Settings:
     api_host: str
     api_port: int
     api_workers: int
+    rate_limit: str | None
+    """Requests that one key may make, and failed ones that one address may, as ``limits`` writes it; None: no limit."""
+    trusted_proxies: int
+    """How many proxies in front of the API add to X-Forwarded-For; what stands before their entries is not believed."""
+    metrics_host: str
+    metrics_port: int | None
+    """None: no metrics are served."""
     log_level: LogLevel
     log_format: LogFormat
     postgres_bin: Path | None
+    outbound: OutboundPolicy
+    origins: dict[str, str]
+    """Where each region's API is reached: what is stored in another region is answered with its address."""
     timings: Timings
     limits: Limits
 
@@ -128,9 +145,15 @@ def _read_settings(reader: EnvironmentReader, data_dir: Path) -> Settings:
         api_host=reader.read("API_HOST", str, "an address", "127.0.0.1"),
         api_port=reader.read("API_PORT", _parse_port, "a port from 1 to 65535", 8000),
         api_workers=reader.count("API_WORKERS", 2),
+        rate_limit=reader.read("RATE_LIMIT", _parse_rate_limit, "'20 per 2 second' or 'off'", RATE_LIMIT),
+        trusted_proxies=reader.read("TRUSTED_PROXIES", _parse_proxies, "a whole number, 0 or more", 0),
+        metrics_host=reader.read("METRICS_HOST", str, "an address", "127.0.0.1"),
+        metrics_port=reader.read("METRICS_PORT", _parse_port, "a port from 1 to 65535", None),
         log_level=reader.choice("LOG_LEVEL", get_args(LogLevel), "info"),
         log_format=reader.choice("LOG_FORMAT", get_args(LogFormat), "console"),
         postgres_bin=reader.read("POSTGRES_BIN", _parse_path, "a folder", None),
+        outbound=_read_outbound(reader),
+        origins={region: _read_origin(reader, region) for region in REGIONS},
         timings=Timings(**reader.numbers_of(Timings)),
         limits=Limits(**reader.numbers_of(Limits)),
     )
@@ -146,6 +169,32 @@ def _read_s3(reader: EnvironmentReader, region: Region) -> S3Settings:
         access_key=reader.secret("S3_ACCESS_KEY", str, "an access key", None),
         secret_key=reader.secret("S3_SECRET_KEY", str, "a secret key", None),
     )
+
+
+def _read_origin(reader: EnvironmentReader, region: Region) -> str:
+    return reader.address(f"ORIGIN_{region.upper()}", ("http", "https")) or DEFAULT_ORIGINS[region]
+
+
+def _read_outbound(reader: EnvironmentReader) -> OutboundPolicy:
+    networks = reader.read(
+        "OUTBOUND_ALLOWED_NETWORKS",
+        _parse_networks,
+        "networks such as 10.0.0.0/8, separated by commas, that may be called beside the public internet",
+        (),
+    )
+    ca_file = reader.read("OUTBOUND_CA_FILE", _parse_file, "a file of CA certificates", None)
+    return OutboundPolicy(allowed_networks=networks, ca_file=ca_file)
+
+
+def _parse_networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    return tuple(ip_network(network.strip()) for network in text.split(","))
+
+
+def _parse_file(text: str) -> Path:
+    path = _parse_path(text)
+    if not path.is_file():
+        raise ValueError
+    return path
 
 
 def _parse_path(text: str) -> Path:
@@ -182,6 +231,25 @@ def _parse_bucket(text: str) -> str:
     if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", text):
         raise ValueError
     return text
+
+
+def _parse_rate_limit(text: str) -> str | None:
+    """Take one limit, such as "20 per 2 second"; "off" is None."""
+    from limits import parse_many  # noqa: PLC0415 - a tenth of a second that only this variable is worth
+
+    if text == "off":
+        return None
+    asked = parse_many(text)
+    if len(asked) != 1 or asked[0].amount < 1:
+        raise ValueError
+    return text
+
+
+def _parse_proxies(text: str) -> int:
+    proxies = int(text)
+    if proxies < 0:
+        raise ValueError
+    return proxies
 
 
 def _parse_port(text: str) -> int:

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Literal
 from anex.clock import SystemClock
 from anex.db import Database
 from anex.errors import AnexError
+from anex.grammar import GrammarChildren
 from anex.migrations import require_current
 from anex.objects import ObjectStore
+from anex.outbound import Outbound
 from anex.s3 import S3Location
+from anex.sealing import Sealer
 from anex.services import Services
 from anex.token_counters import StoredTokenCounters
 from config.catalog import load_catalog
+from config.environment import SettingsInvalid
 from config.settings import load_settings
 
 if TYPE_CHECKING:
@@ -28,6 +32,13 @@ Role = Literal["api", "work"]
 
 CONNECTIONS_MAX = 8
 """A process's connections to Postgres; a worker's threads share them."""
+
+
+_KEY_MISSING = (
+    "ANEX_SECRET_KEY is not set: it encrypts the secrets of webhooks and callbacks. Make one with"
+    " `python -c 'from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())'`,"
+    " or run `anex up`, which makes one and keeps it"
+)
 
 
 def read_settings() -> Settings:
@@ -86,6 +97,13 @@ def build_object_store(settings: Settings) -> ObjectStore:
     )
 
 
+def build_sealer(settings: Settings) -> Sealer:
+    """Return what encrypts kept secrets. Raises ``SettingsInvalid`` without a key."""
+    if not settings.secret_keys:
+        raise SettingsInvalid([_KEY_MISSING])
+    return Sealer(settings.secret_keys)
+
+
 def build_services(settings: Settings, role: Role, dispatcher: Dispatcher) -> Services:
     """Return the bag for a process of one role. Call it after a fork; close ``database`` at the end.
 
@@ -106,6 +124,9 @@ def build_services(settings: Settings, role: Role, dispatcher: Dispatcher) -> Se
         objects=objects,
         dispatcher=dispatcher,
         counters=StoredTokenCounters(objects, settings.data_dir / "tokenizers"),
+        grammar=GrammarChildren(),
+        outbound=Outbound(settings.outbound),
+        sealer=build_sealer(settings),
         clock=SystemClock(),
         timings=settings.timings,
         limits=settings.limits,

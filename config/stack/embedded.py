@@ -12,21 +12,23 @@ from config.stack.errors import StackError
 from config.stack.identity import choose_identity
 from config.stack.ports import settle_ports
 from config.stack.postgres import API, OWNER, WORK, EmbeddedPostgres
+from config.stack.regions import port_name
 from config.stack.secrets import settle_secrets
 from config.stack.status import ServiceStatus
 from config.stack.valkey import EmbeddedValkey
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from anex.regions import Region
     from config.settings import Settings
     from config.stack.layout import DataFolder
     from config.stack.secrets import StackSecrets
     from config.stack.spec import ServiceSpec
     from config.stack.supervisor import Supervisor
 
-_PLAIN_PORTS = ("postgres", "valkey", "api")
+_PLAIN_PORTS = ("postgres", "valkey")
 
 
 @dataclass
@@ -37,6 +39,7 @@ class EmbeddedServers:
     valkey: EmbeddedValkey | None = None
     seaweedfs: s3.EmbeddedSeaweedfs | None = None
     external: list[ServiceStatus] = field(default_factory=list)
+    api_ports: dict[Region, int] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict, repr=False)
     """What ``stack.env`` will hold for them."""
 
@@ -58,15 +61,24 @@ class EmbeddedServers:
 
 
 def choose_servers(
-    settings: Settings, folder: DataFolder, *, postgres_settings: Mapping[str, str] | None = None
+    settings: Settings,
+    folder: DataFolder,
+    *,
+    regions: Sequence[Region] = (),
+    postgres_settings: Mapping[str, str] | None = None,
 ) -> EmbeddedServers:
     """Decide which servers are started in ``folder``: those for which ``settings`` has no URL.
 
+    ``regions`` are those that run here; without any it is the one of ``settings``.
+
     Raises ``StackError`` when only some of the database's three URLs are set.
     """
-    ports = settle_ports(folder.ports, _PLAIN_PORTS, s3.PORTS)
+    regions = regions or (settings.region,)
+    names = {region: port_name(region, regions) for region in regions}
+    ports = settle_ports(folder.ports, (*_PLAIN_PORTS, *names.values()), s3.PORTS)
     secrets = settle_secrets(folder)
-    servers = EmbeddedServers(variables={"ANEX_API_PORT": str(ports["api"])})
+    servers = EmbeddedServers(api_ports={region: ports[name] for region, name in names.items()})
+    servers.variables["ANEX_API_PORT"] = str(ports[names[regions[0]]])
     if not settings.secret_keys:
         servers.variables["ANEX_SECRET_KEY"] = secrets.secret_key
     if _is_database_external(settings):

@@ -29,6 +29,12 @@ class PortsExhausted(StackError):
     code = "ports_exhausted"
 
 
+class RegionsImpossible(StackError):
+    """The regions that were asked for can't run together here."""
+
+    code = "regions_impossible"
+
+
 class IdentityImpossible(StackError):
     """Postgres refuses to run as root and no other identity works here."""
 

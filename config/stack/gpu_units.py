@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from config.stack.status import ServiceStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from anex.regions import Region
     from config.stack.spec import ServiceSpec
     from config.stack.supervisor import Supervisor
 
@@ -23,22 +24,29 @@ _PARDON_SECONDS = 30.0
 """How long a model whose unit failed gives way to other models that wait."""
 
 
+class WantedUnit(NamedTuple):
+    """A model that has work in a region."""
+
+    region: Region
+    model: str
+
+
 class WaitingModels:
     """The models that have work now, looked up in a thread: a slow database never holds up the supervisor.
 
     ``find`` may raise anything: while the database restarts, nobody waits.
     """
 
-    def __init__(self, find: Callable[[], Sequence[str]], say: Callable[[str], None]) -> None:
+    def __init__(self, find: Callable[[], Sequence[WantedUnit]], say: Callable[[str], None]) -> None:
         self._find = find
         self._say = say
-        self._models: tuple[str, ...] = ()
+        self._models: tuple[WantedUnit, ...] = ()
         self._last_fault = ""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, name="waiting-models", daemon=True)
         self._thread.start()
 
-    def __call__(self) -> tuple[str, ...]:
+    def __call__(self) -> tuple[WantedUnit, ...]:
         """Return the models found last, those that have waited longest first."""
         return self._models
 
@@ -68,8 +76,8 @@ class UnitsOnDemand:
     def __init__(
         self,
         supervisor: Supervisor,
-        waiting: Callable[[], Sequence[str]],
-        describe: Callable[[str], ServiceSpec],
+        waiting: Callable[[], Sequence[WantedUnit]],
+        describe: Callable[[WantedUnit], ServiceSpec],
         *,
         units_max: int = 1,
         always_shown: Sequence[ServiceStatus] = (),
@@ -79,8 +87,8 @@ class UnitsOnDemand:
         self._describe = describe
         self._units_max = units_max
         self._always_shown = tuple(always_shown)
-        self._places: dict[str, str] = {}
-        self._pardoned_at: dict[str, float] = {}
+        self._places: dict[WantedUnit, str] = {}
+        self._pardoned_at: dict[WantedUnit, float] = {}
 
     def tick(self) -> None:
         """Free the places of units that ended, give way to models that wait, fill free places."""
@@ -95,12 +103,12 @@ class UnitsOnDemand:
             [*self._always_shown, *(self._describe_waiting(model) for model in line)]
         )
 
-    def _start(self, model: str) -> None:
+    def _start(self, model: WantedUnit) -> None:
         spec = self._describe(model)
         self._supervisor.add(spec)
         self._places[model] = spec.name
 
-    def _drop_failed(self, waiting: list[str]) -> None:
+    def _drop_failed(self, waiting: list[WantedUnit]) -> None:
         """Let a unit that failed keep its place only while its model has work and no other waits."""
         for model, name in list(self._places.items()):
             others_wait = any(other not in self._places for other in waiting)
@@ -110,8 +118,10 @@ class UnitsOnDemand:
                 del self._places[model]
                 self._pardoned_at[model] = time.monotonic() + _PARDON_SECONDS
 
-    def _describe_waiting(self, model: str) -> ServiceStatus:
-        holders = ", ".join(self._places)
+    def _describe_waiting(self, model: WantedUnit) -> ServiceStatus:
+        holders = ", ".join(self._places.values())
         return ServiceStatus(
-            name=f"gpu-{model}", state="waiting", detail=f"has work; starts when {holders} has none left"
+            name=self._describe(model).name,
+            state="waiting",
+            detail=f"has work; starts when {holders} has none left",
         )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from config.stack.spec import ServiceSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from config.settings import Settings
@@ -23,8 +23,15 @@ if TYPE_CHECKING:
 CELERY_QUEUES: dict[str, tuple[str, ...]] = {
     "planner": ("plan", "count", "finalize"),
     "control": ("control",),
+    "ingest": ("ingest",),
 }
 """The queues of each Celery worker that always runs; a model's queues are its GPU unit's."""
+
+_POOLS = {
+    "planner": ("--pool", "prefork", "--concurrency", "2"),
+    "control": ("--pool", "threads", "--concurrency", "2"),
+    "ingest": ("--pool", "threads", "--concurrency", "4"),
+}
 
 _CELERY_APP = "tasks.app:app"
 _WSGI_APP = "api.wsgi:app"
@@ -62,25 +69,32 @@ class LogSays:
 
 
 def list_processes(
-    settings: Settings, folder: DataFolder, environment: Mapping[str, str]
+    settings: Settings,
+    folder: DataFolder,
+    environment: Mapping[str, str],
+    name_of: Callable[[str], str] = str,
 ) -> list[ServiceSpec]:
-    """Return API, Celery workers and beat; ``environment`` is their whole environment."""
+    """Return a region's API, Celery workers and beat; ``environment`` is their whole environment.
+
+    ``name_of`` tells a region's process from its namesake of another one.
+    """
     return [
-        _describe_api(settings, environment),
-        _describe_worker("planner", ["--pool", "prefork", "--concurrency", "2"], folder, environment),
-        _describe_worker("control", ["--pool", "threads", "--concurrency", "2"], folder, environment),
+        _describe_api(name_of("api"), settings, environment),
+        *(_describe_worker(role, name_of(role), folder, environment) for role in CELERY_QUEUES),
         ServiceSpec(
-            name="beat",
+            name=name_of("beat"),
             command=_celery("beat", "--scheduler", "celery.beat:Scheduler", "--pidfile="),
             environment=environment,
         ),
     ]
 
 
-def describe_gpu_unit(model_id: str, environment: Mapping[str, str]) -> ServiceSpec:
+def describe_gpu_unit(
+    model_id: str, environment: Mapping[str, str], name_of: Callable[[str], str] = str
+) -> ServiceSpec:
     """Return the unit that serves one model until it has been idle for ``ANEX_ENGINE_IDLE_SECONDS``."""
     return ServiceSpec(
-        name=f"gpu-{model_id}",
+        name=name_of(f"gpu-{model_id}"),
         command=[sys.executable, "-m", "workers.main", "--model", model_id],
         environment=environment,
         stop_timeout_seconds=_UNIT_STOP_TIMEOUT_SECONDS,
@@ -89,25 +103,14 @@ def describe_gpu_unit(model_id: str, environment: Mapping[str, str]) -> ServiceS
     )
 
 
-def _describe_api(settings: Settings, environment: Mapping[str, str]) -> ServiceSpec:
+def _describe_api(name: str, settings: Settings, environment: Mapping[str, str]) -> ServiceSpec:
     host, port = settings.api_host, settings.api_port
     reached_at = "127.0.0.1" if host in {"0.0.0.0", "::"} else host  # noqa: S104 - compared, not bound
-    options = {
-        "--bind": f"{host}:{port}",
-        "--worker-class": "gthread",
-        "--workers": str(settings.api_workers),
-        "--threads": "8",
-        "--max-requests": "20000",
-        "--max-requests-jitter": "2000",
-        "--graceful-timeout": "10",
-    }
     return ServiceSpec(
-        name="api",
+        name=name,
         command=[
             sys.executable,
-            *("-m", "gunicorn"),
-            *(word for option in options.items() for word in option),
-            "--no-control-socket",  # it would lie in the home folder, one for all stacks
+            *("-m", "gunicorn", "--config", "python:api.gunicorn_conf", "--bind", f"{host}:{port}"),
             _WSGI_APP,
         ],
         environment=environment,
@@ -118,14 +121,12 @@ def _describe_api(settings: Settings, environment: Mapping[str, str]) -> Service
     )
 
 
-def _describe_worker(
-    name: str, pool: list[str], folder: DataFolder, environment: Mapping[str, str]
-) -> ServiceSpec:
-    queues = ",".join(CELERY_QUEUES[name])
+def _describe_worker(role: str, name: str, folder: DataFolder, environment: Mapping[str, str]) -> ServiceSpec:
+    queues = ",".join(CELERY_QUEUES[role])
     return ServiceSpec(
         name=name,
         command=_celery(
-            *("worker", "--queues", queues, *pool, "--hostname", f"{name}@%h"),
+            *("worker", "--queues", queues, *_POOLS[role], "--hostname", f"{role}@%h"),
             *("--without-gossip", "--without-mingle"),  # workers that do not talk start a second sooner
         ),
         environment=environment,

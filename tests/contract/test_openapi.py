@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from flask import Flask
+from jsonschema import Draft202012Validator, FormatChecker
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from api.batch.input_schemas import InputRequestSchema
+from api.batch.submit_schema import SubmitRequestSchema
+from api.errors import REGION_ORIGINS
 from api.openapi import register_documented_routes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 SNAPSHOT = ROOT / "docs" / "openapi.json"
@@ -32,7 +40,7 @@ OPERATIONS = {
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
     app = Flask("anex")
-    register_documented_routes(app)
+    register_documented_routes(app, REGION_ORIGINS)
     served: dict[str, Any] = app.test_client().get("/openapi.json").get_json()
     return served
 
@@ -72,11 +80,13 @@ def test_every_operation_types_its_answers_and_errors(
     operation = document["paths"][path][method]
 
     assert document["security"] == [{"bearer": []}]
-    assert document["components"]["securitySchemes"]["bearer"] == {"type": "http", "scheme": "bearer"}
-    assert {"200", "401", "422", "500", "503"} <= set(operation["responses"])
+    scheme = document["components"]["securitySchemes"]["bearer"]
+    assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
+    assert {"200", "401", "422", "429", "500", "503", "default"} <= set(operation["responses"])
     for status, response in operation["responses"].items():
         if status == "default":
             continue
+        assert response["description"]
         name = response["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
         assert (name == "Error") == (int(status) >= 400)
         assert name in document["components"]["schemas"]
@@ -97,21 +107,89 @@ def test_every_field_of_the_poll_is_always_there(document: dict[str, Any]) -> No
     assert set(job["properties"]) == set(job["required"])
 
 
-def test_examples_fit_their_types(document: dict[str, Any]) -> None:
-    kinds: dict[str, type | tuple[type, ...]] = {
-        "string": str,
-        "integer": int,
-        "number": (int, float),
-        "boolean": bool,
-        "object": dict,
+def test_the_document_says_where_the_api_is(document: dict[str, Any]) -> None:
+    urls = [server["url"] for server in document["servers"]]
+
+    assert urls == ["/", "https://api.anex.sh", "https://api-eu.anex.sh"]
+    assert all(server["description"] for server in document["servers"])
+    assert document["info"]["description"]
+
+
+@pytest.mark.parametrize(("path", "method"), OPERATIONS.values(), ids=OPERATIONS)
+def test_every_operation_is_explained(document: dict[str, Any], path: str, method: str) -> None:
+    operation = document["paths"][path][method]
+    parameters = document["paths"][path].get("parameters", [])
+
+    assert operation["summary"]
+    assert len(operation["description"]) > len(operation["summary"])
+    tags = {tag["name"]: tag["description"] for tag in document["tags"]}
+    assert [bool(tags[name]) for name in operation["tags"]] == [True]
+    assert [parameter["name"] for parameter in parameters] == re.findall(r"{(\w+)}", path)
+    for parameter in parameters:
+        assert parameter["description"]
+        assert parameter["example"]
+
+
+@pytest.mark.parametrize(("path", "method"), OPERATIONS.values(), ids=OPERATIONS)
+def test_every_answer_names_its_headers(document: dict[str, Any], path: str, method: str) -> None:
+    more = {"401": {"WWW-Authenticate"}, "429": {"Retry-After"}, "503": {"Retry-After"}}
+
+    for status, answer in document["paths"][path][method]["responses"].items():
+        response = resolve(document, answer)
+        assert set(response["headers"]) == {"X-Request-Id"} | more.get(status, set())
+        for header in response["headers"].values():
+            assert resolve(document, header)["description"]
+
+
+def resolve(document: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+    """Follow a part of the document that stands elsewhere."""
+    if "$ref" not in part:
+        return part
+    found: Any = document
+    for name in part["$ref"].removeprefix("#/").split("/"):
+        found = found[name]
+    return dict(found)
+
+
+def walk_examples(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], Any]]:
+    """Yield where each example stands, its schema, and the example."""
+    for path, methods in document["paths"].items():
+        for parameter in methods.get("parameters", []):
+            yield path, parameter["schema"], parameter["example"]
+        for operation in (each for method, each in methods.items() if method != "parameters"):
+            body = operation.get("requestBody", {"content": {}})["content"].get("application/json", {})
+            for name, example in body.get("examples", {}).items():
+                yield f"{operation['operationId']}, {name}", body["schema"], example["value"]
+    for name, header in document["components"]["headers"].items():
+        yield name, header["schema"], header["example"]
+    for name, schema in document["components"]["schemas"].items():
+        for field, field_schema in schema["properties"].items():
+            for example in field_schema.get("examples", []):
+                yield f"{name}.{field}", field_schema, example
+
+
+def test_every_example_fits_its_schema(document: dict[str, Any]) -> None:
+    examples = list(walk_examples(document))
+    assert {"createInput, upload", "submitJob, plain", "Job.status", "Retry-After"} <= {
+        place for place, *_ in examples
     }
-    for schema in document["components"]["schemas"].values():
-        for name, field in schema["properties"].items():
-            types = (
-                [field.get("type", "object")] if isinstance(field.get("type"), str) else field.get("type", [])
-            )
-            for example in field.get("examples", []):
-                assert any(isinstance(example, kinds[kind]) for kind in types if kind != "null"), name
+
+    for place, schema, example in examples:
+        # References lead into the document, so it is the root of each schema.
+        validator = Draft202012Validator({**document, **schema}, format_checker=FormatChecker())
+        assert [error.message for error in validator.iter_errors(example)] == [], place
+
+
+def test_every_body_has_an_example_that_the_api_takes(document: dict[str, Any]) -> None:
+    bodies = {"createInput": InputRequestSchema(), "submitJob": SubmitRequestSchema()}
+    for methods in document["paths"].values():
+        for operation in (each for method, each in methods.items() if method != "parameters"):
+            if "requestBody" not in operation:
+                continue
+            examples = operation["requestBody"]["content"]["application/json"]["examples"]
+            assert examples
+            for example in examples.values():
+                assert bodies[operation["operationId"]].load(example["value"])
 
 
 def test_the_api_imports_no_task_queue_and_no_model_library() -> None:

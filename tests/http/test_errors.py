@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from anex import errors as facts
 from anex.errors import AnexError
 from anex.residency import RegionElsewhere, RegionForbidden
-from api.errors import STATUS_OF, ShapeInvalid
+from api.errors import STATUS_OF, RateLimitExceeded, ShapeInvalid
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -33,12 +34,14 @@ TOLD: list[tuple[AnexError, int, str]] = [
     (facts.InputExpired("said"), 409, "input_expired"),
     (facts.InputFailed("said"), 409, "input_failed"),
     (facts.DataDeleted("said"), 410, "data_deleted"),
+    (facts.SourceTooLarge("said"), 413, "source_too_large"),
     (facts.ModelUnknown("said"), 422, "unknown_model"),
     (facts.SettingInvalid("video_fps", "said"), 422, "invalid_setting"),
     (facts.ApprovalQueueFull("said"), 429, "approval_queue_full"),
     (facts.SampleLimitReached("said", 1200), 429, "sample_limit_reached"),
     (facts.NotBuiltYet("said"), 501, "not_implemented"),
     (facts.Frozen("said"), 503, "api_frozen"),
+    (facts.GrammarBusy("said"), 503, "service_unavailable"),
 ]
 
 UNTOLD: list[tuple[Exception, int]] = [
@@ -48,6 +51,7 @@ UNTOLD: list[tuple[Exception, int]] = [
     (facts.ObjectMissing(SECRET), 500),
     (facts.LeaseLost(SECRET), 500),
     (facts.ModelFilesMissing(SECRET), 500),
+    (facts.SealBroken(SECRET), 500),
     (AnexError(SECRET), 500),
     (ValueError(SECRET), 500),
     (KeyError(SECRET), 500),
@@ -101,7 +105,11 @@ def test_a_500_says_internal_error_and_the_request_id(app: Flask) -> None:
 
 
 def test_every_fact_that_is_told_is_tested() -> None:
-    tested = {type(fault) for fault, *_ in (*TOLD, *UNTOLD)} | {RegionElsewhere, ShapeInvalid}
+    tested = {type(fault) for fault, *_ in (*TOLD, *UNTOLD)} | {
+        RegionElsewhere,
+        ShapeInvalid,
+        RateLimitExceeded,
+    }
 
     assert set(STATUS_OF) - tested == {facts.OrganizationNotFound, facts.KeyNotFound}
 
@@ -118,10 +126,28 @@ def test_a_setting_names_its_field(app: Flask) -> None:
         (facts.ApprovalQueueFull("x"), "60"),
         (facts.SampleLimitReached("x", 1200), "1200"),
         (facts.DatabaseUnavailable("x"), "5"),
+        (facts.GrammarBusy("x"), "5"),
+        (facts.Frozen("x"), "60"),
+        (RateLimitExceeded(2), "2"),
     ],
 )
 def test_what_passes_says_when(app: Flask, fault: AnexError, seconds: str) -> None:
     assert answer_to(app, fault).headers["Retry-After"] == seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "sentence"),
+    [
+        (1, "requests arrive faster than the API accepts; wait 1 second, then retry"),
+        (2, "requests arrive faster than the API accepts; wait 2 seconds, then retry"),
+    ],
+)
+def test_a_refusal_for_the_rate_says_how_long_to_wait(app: Flask, seconds: int, sentence: str) -> None:
+    response = answer_to(app, RateLimitExceeded(seconds))
+
+    body = assert_one_shape(response)
+    assert (response.status_code, body["error"]["code"]) == (429, "rate_limit_exceeded")
+    assert body["detail"] == sentence
 
 
 def test_the_other_region_is_named_with_its_address(app: Flask) -> None:
@@ -142,6 +168,37 @@ def test_flasks_own_refusals_have_the_same_shape(tenant: Tenant) -> None:
     assert assert_one_shape(wrong_method)["error"]["code"] == "method_not_allowed"
     assert "POST" in wrong_method.headers["Allow"]
     assert (too_large.status_code, assert_one_shape(too_large)["error"]["code"]) == (413, "request_too_large")
+
+
+@pytest.mark.parametrize("host", ["a b", "[::1", "\xe9\xe9", "a/b", ""])
+@pytest.mark.parametrize("path", ["/healthz", "/batch/v1/jobs/x", "/nothing", "/%ff", "/batch/v1/jobs/%00"])
+def test_a_broken_request_is_no_fault_of_ours(app: Flask, host: str, path: str) -> None:
+    response = app.test_client().get(path, environ_overrides={"HTTP_HOST": host})
+
+    assert response.status_code in {200, 400, 404, 422}
+    assert response.headers["X-Request-Id"].startswith("req_")
+    if response.status_code != 200:
+        assert_one_shape(response)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "labels"),
+    [
+        ("GET", "/healthz", ("GET", "/healthz", "200")),
+        ("GET", "/batch/v1/jobs/job_1", ("GET", "/batch/v1/jobs/<job_id>", "422")),
+        ("GET", "/made-up-by-a-client", ("GET", "other", "404")),
+        ("MADEUP", "/healthz", ("other", "other", "405")),
+    ],
+)
+def test_each_answer_is_counted_under_names_that_no_client_makes_up(
+    app: Flask, method: str, path: str, labels: tuple[str, str, str]
+) -> None:
+    names = dict(zip(("method", "route", "status"), labels, strict=True))
+    before = REGISTRY.get_sample_value("anex_http_requests_total", names) or 0
+
+    app.test_client().open(path, method=method)
+
+    assert REGISTRY.get_sample_value("anex_http_requests_total", names) == before + 1
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/batch/v1/jobs", "/nothing"])
