@@ -1,6 +1,6 @@
 """Multipart uploads: written as a stream, finished once, never left behind.
 
-Memory of a writer: two parts of 8 MiB, one that fills while the other is sent, and what a single ``write`` brings.
+Memory of a writer: two parts of 8 MiB, one that fills while the other is sent. A full part is handed on, never copied.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class MultipartUpload:
             upload_id: str = self._client.create_multipart_upload(**self._target)["UploadId"]
         return upload_id
 
-    def upload_part(self, number: int, data: bytes) -> None:
+    def upload_part(self, number: int, data: bytes | bytearray) -> None:
         """Send the bytes of a part."""
         with storage_errors(self._key):
             answer = self._client.upload_part(**self._part(number), Body=data)
@@ -110,12 +110,15 @@ class ObjectWriter:
 
     def write(self, data: bytes) -> None:
         """Append ``data``; a part that is full is sent while the next one fills. Raises what sending an earlier one raised."""
-        self._buffer += data
         self._size_bytes += len(data)
-        while len(self._buffer) > PART_BYTES:
-            part = bytes(memoryview(self._buffer)[:PART_BYTES])
-            del self._buffer[:PART_BYTES]
-            self._send(part)
+        rest = memoryview(data)
+        while rest:
+            if len(self._buffer) == PART_BYTES:  # sent when more comes: what just fits is one plain PUT
+                full, self._buffer = self._buffer, bytearray()
+                self._send(full)
+            room = PART_BYTES - len(self._buffer)
+            self._buffer += rest[:room]
+            rest = rest[room:]
 
     def close(self) -> ObjectHead:
         """Send what is left, complete the object and return its head. Repeating it returns the same."""
@@ -123,7 +126,7 @@ class ObjectWriter:
             if self._upload is None:
                 self.head = put_object(self._client, self._bucket, self._key, bytes(self._buffer))
             else:
-                self._send(bytes(self._buffer))
+                self._send(self._buffer)
                 self._finish_sending()
                 self.head = self._upload.complete(self._size_bytes)
         return self.head
@@ -143,7 +146,7 @@ class ObjectWriter:
             self._abort()
             raise
 
-    def _send(self, data: bytes) -> None:
+    def _send(self, data: bytearray) -> None:
         if self._parts == PARTS_MAX:
             raise ValueError(f"{self._key} is over {PARTS_MAX} parts of {PART_BYTES} bytes")
         if self._upload is None:
