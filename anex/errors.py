@@ -59,6 +59,7 @@ class ModelUnknown(AnexError):
     """The model is not on offer here."""
 
     code = "unknown_model"
+    field = "model"
 
 
 # What was asked
@@ -211,6 +212,12 @@ class EngineGone(AnexError):
     """The engine died or cut the connection before it answered."""
 
     code = "engine_gone"
+
+
+class WaitEnded(AnexError):
+    """Whoever waited for room at the engine gave up: the request was not started."""
+
+    code = "wait_ended"
 
 
 class LeaseLost(AnexError):

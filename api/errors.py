@@ -79,7 +79,6 @@ STATUS_OF: dict[type[AnexError], HTTPStatus] = {
     facts.InputFailed: HTTPStatus.CONFLICT,
     facts.DataDeleted: HTTPStatus.GONE,
     facts.SourceTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    facts.SourceTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     RegionElsewhere: HTTPStatus.MISDIRECTED_REQUEST,
     ShapeInvalid: HTTPStatus.UNPROCESSABLE_ENTITY,
     facts.ModelUnknown: HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -93,7 +92,6 @@ STATUS_OF: dict[type[AnexError], HTTPStatus] = {
     facts.DatabaseUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     facts.BrokerUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     facts.StorageUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
-    facts.GrammarBusy: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 """Facts that a client may be told. One that is missing here is a fault of ours: 500."""
 
@@ -140,7 +138,7 @@ def _describe(error: AnexError) -> tuple[str, dict[str, Any]]:
     """Return the sentence and what the body carries beside it."""
     if isinstance(error, ShapeInvalid):
         return error.message, {"errors": error.errors}
-    if isinstance(error, facts.SettingInvalid):
+    if isinstance(error, facts.SettingInvalid | facts.ModelUnknown):
         return error.message, {"errors": {error.field: [error.message]}}
     if isinstance(error, RegionElsewhere):
         origin = current_app.config[ORIGINS][error.region]

@@ -9,6 +9,7 @@ pytest_plugins = (
     "tests.support.spine_fixtures",
     "tests.support.served_api",
     "tests.support.cli",
+    "tests.support.contract_bench",
 )
 
 # No test asserts a duration: on a busy machine an example's first run is slow. Seeds are printed; failures replay.

@@ -26,7 +26,7 @@ def find_first_fault(head: bytes, *, is_whole: bool) -> str | None:
         return "the input is UTF-16 or UTF-32; send it as UTF-8"
     text = head.removeprefix(codecs.BOM_UTF8).lstrip(_SPACE)
     if not text:
-        return None if not is_whole else "the input is empty"
+        return None  # that it holds no rows is found in the job, like all that needs rows
     line, newline, _ = text.partition(b"\n")
     if newline or is_whole:
         return _find_line_fault(line)

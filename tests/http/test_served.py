@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
+import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
 import requests
 
 from tests.support.row_samples import chat_line, join_lines
@@ -104,3 +108,27 @@ def test_the_process_imports_no_model_library(api_environment: dict[str, str]) -
     )
 
     assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("raw", "status", "code"),
+    [
+        (b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", 414, "uri_too_long"),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 100_000 + b"\r\n\r\n", 431, "headers_too_large"),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n", 400, "bad_request"),
+        (b"\x16\x03\x01\x02\x00\r\n\r\n", 400, "bad_request"),
+    ],
+)
+def test_what_is_not_http_is_answered_in_the_same_shape(
+    api_environment: dict[str, str], tmp_path: Path, raw: bytes, status: int, code: str
+) -> None:
+    with serve_api(api_environment, tmp_path / "log") as api:
+        host, _, port = api.address.removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port)), timeout=30) as connection:
+            connection.sendall(raw)
+            answer = http.client.HTTPResponse(connection)
+            answer.begin()
+            body = json.loads(answer.read())
+    assert answer.status == status
+    assert body["error"] == {"code": code, "message": body["detail"]}
+    assert (answer.headers["X-Request-Id"] or "").startswith("req_")
