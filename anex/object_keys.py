@@ -1,7 +1,7 @@
 """Where things lie in a region's bucket.
 
-Prefixes end with a slash: what is deleted by one cannot hit a neighbour. The key of a part or a checkpoint
-is fresh for each attempt (fence and random part): a worker that lost its lease writes beside the winner,
+Prefixes end with a slash: what is deleted by one cannot hit a neighbour. The key of a part, a checkpoint or a
+result is fresh for each attempt (fence and random part): a worker that lost its lease writes beside the winner,
 never over it.
 """
 
@@ -20,9 +20,9 @@ def job_prefix(org_id: str, job_id: str) -> str:
     return f"jobs/{org_id}/{job_id}/"
 
 
-def result_key(org_id: str, job_id: str) -> str:
-    """Key of a job's result file."""
-    return f"{job_prefix(org_id, job_id)}result.jsonl"
+def new_result_key(org_id: str, job_id: str, fence: int) -> str:
+    """Fresh key for a job's result file, written under ``fence``."""
+    return f"{job_prefix(org_id, job_id)}result/{fence}-{secrets.token_hex(8)}.jsonl"
 
 
 def new_part_key(org_id: str, job_id: str, chunk_index: int, fence: int) -> str:

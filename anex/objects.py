@@ -29,7 +29,7 @@ from anex.s3 import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 __all__ = ["ObjectHead", "ObjectStore", "ObjectWriter", "PartSource", "PresignedPost", "S3Location"]
 
@@ -162,14 +162,23 @@ class ObjectStore:
         """Delete all under ``prefix``, which ends with a slash: uploads in progress, objects, versions."""
         if not prefix.endswith("/"):
             raise ValueError(f"{prefix!r} does not end with a slash and would hit neighbours")
+        self._erase(prefix, lambda _key: True)
+
+    def erase(self, key: str) -> None:
+        """Delete one object with all that is left of it: uploads in progress, and in a versioned bucket its versions."""
+        self._erase(key, lambda found: found == key)
+
+    def _erase(self, prefix: str, is_meant: Callable[[str], bool]) -> None:
         with storage_errors(prefix):
             for upload in list(self._list("list_multipart_uploads", "Uploads", prefix)):
-                MultipartUpload(self._client, self._bucket, upload["Key"], upload["UploadId"]).abort()
+                if is_meant(upload["Key"]):
+                    MultipartUpload(self._client, self._bucket, upload["Key"], upload["UploadId"]).abort()
             status = self._client.get_bucket_versioning(Bucket=self._bucket).get("Status")
         is_versioned = status in {"Enabled", "Suspended"}
-        self._delete_all(
+        found = (
             self._list_versions(prefix) if is_versioned else ({"Key": key} for key in self.list_keys(prefix))
         )
+        self._delete_all(each for each in found if is_meant(each["Key"]))
 
     def list_keys(self, prefix: str) -> Iterator[str]:
         """Yield the keys under ``prefix`` in order."""

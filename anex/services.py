@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
     from anex.catalog import Catalog, ModelSpec
@@ -95,9 +95,12 @@ class Engine(Protocol):
     (``submit`` blocks while the budget is used up), so that memory does not grow with the job.
     """
 
-    def submit(self, request: EngineRequest) -> Future[EngineAnswer]:
+    def submit(
+        self, request: EngineRequest, meanwhile: Callable[[], bool] | None = None
+    ) -> Future[EngineAnswer]:
         """Start one request; blocks for budget.
 
+        While it blocks, ``meanwhile`` is called every half second or so; its True ends the wait with ``WaitEnded``.
         The future raises ``EngineGone`` when the engine died or cut the connection before answering, and
         ``CancelledError`` after ``abort``.
         """

@@ -15,6 +15,7 @@ import shutil
 import sys
 from typing import Any
 
+from api.raw_errors import use_contract_errors
 from config.log import configure_logging
 from config.wiring import read_settings
 
@@ -69,7 +70,8 @@ def pre_fork(server: Any, worker: Any) -> None:
 
 
 def post_fork(server: Any, worker: Any) -> None:
-    """Count in the file of the worker's place, and let go of the parent's port."""
+    """Answer unreadable requests in our shape, count in the file of the worker's place, and let go of the parent's port."""
+    use_contract_errors()
     if _settings.metrics_port is None:
         return
     from prometheus_client import values  # noqa: PLC0415 - see ``raw_env``

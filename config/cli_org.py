@@ -42,8 +42,8 @@ class _Ceiling(click.ParamType[int | None]):
 
 
 def _check_name(_ctx: click.Context, _param: click.Parameter, name: str) -> str:
-    if not 1 <= len(name) <= NAME_MAX_CHARACTERS:
-        raise click.BadParameter(f"a name has 1 to {NAME_MAX_CHARACTERS} characters")
+    if not 1 <= len(name) <= NAME_MAX_CHARACTERS or not name.isprintable():
+        raise click.BadParameter(f"a name has 1 to {NAME_MAX_CHARACTERS} printable characters")
     return name
 
 

@@ -9,6 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LOOK_SECONDS = 0.5
+"""How often somebody who waits may look at something else."""
 
 
 class BudgetClosed(Exception):
@@ -32,22 +39,36 @@ class Budget:
         """Rows in flight."""
         return self._rows
 
-    def acquire(self, size_bytes: int) -> None:
-        """Take a place; a row larger than the whole byte budget runs alone. Raises ``BudgetClosed``."""
+    def acquire(self, size_bytes: int, meanwhile: Callable[[], bool] | None = None) -> bool:
+        """Take a place; a row larger than the whole byte budget runs alone. Raises ``BudgetClosed``.
+
+        ``meanwhile`` is called now and then while there is none, and its True gives up: then there is no place, and False is
+        returned. Whoever looks keeps the turn.
+        """
         ticket = object()
         with self._changed:
             self._queue.append(ticket)
-            try:
-                self._changed.wait_for(
-                    lambda: self._closed or (self._queue[0] is ticket and self._fits(size_bytes))
-                )
-                if self._closed:
-                    raise BudgetClosed
-                self._rows += 1
-                self._bytes += size_bytes
-            finally:
+        try:
+            while not self._take(ticket, size_bytes, None if meanwhile is None else LOOK_SECONDS):
+                if meanwhile is not None and meanwhile():
+                    return False
+            return True
+        finally:
+            with self._changed:
                 self._queue.remove(ticket)
                 self._changed.notify_all()
+
+    def _take(self, ticket: object, size_bytes: int, wait_seconds: float | None) -> bool:
+        with self._changed:
+            has_turn = self._changed.wait_for(
+                lambda: self._closed or (self._queue[0] is ticket and self._fits(size_bytes)), wait_seconds
+            )
+            if self._closed:
+                raise BudgetClosed
+            if has_turn:
+                self._rows += 1
+                self._bytes += size_bytes
+            return has_turn
 
     def release(self, size_bytes: int) -> None:
         """Give a place back."""

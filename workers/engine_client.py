@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, TypeVar
 import aiohttp
 import orjson
 
-from anex.errors import EngineGone
+from anex.errors import EngineGone, WaitEnded
 from anex.services import EngineAnswer, EngineRequest
 from workers.engine_budget import Budget, BudgetClosed
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
     from concurrent.futures import Future
     from pathlib import Path
     from typing import Any
@@ -78,11 +78,14 @@ class EngineClient:
         self._session = self._call(_open_session(socket_path)).result()
         self._call(self._watch_progress())
 
-    def submit(self, request: EngineRequest) -> Future[EngineAnswer]:
-        """Start one request; blocks for budget. Raises ``EngineGone`` once the client is closed."""
+    def submit(
+        self, request: EngineRequest, meanwhile: Callable[[], bool] | None = None
+    ) -> Future[EngineAnswer]:
+        """Start one request; blocks for budget. Raises ``EngineGone`` once the client is closed, ``WaitEnded``."""
         size_bytes = len(request.body)
         try:
-            self._budget.acquire(size_bytes)
+            if not self._budget.acquire(size_bytes, meanwhile):
+                raise WaitEnded("the request was not started")
         except BudgetClosed as fault:
             raise EngineGone("the engine client is closed") from fault
         try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from anex.errors import EngineGone
+from anex.errors import EngineGone, WaitEnded
 from anex.ids import suffix_of
 from anex.jobs.row_requests import run_request
 from anex.rows.result import RowKey, RowOutcome, classify_answer
@@ -54,30 +54,34 @@ class ChunkRows:
     stop: StopSignals
     outcomes: dict[int, RowOutcome]
     """By row number; filled with a checkpoint's rows to begin with."""
+    write_checkpoint: Callable[[], None]
+    """Called every ``checkpoint_seconds`` of work."""
     engine_died: bool = False
     stopped: bool = False
+    _due: float = 0.0
     _pending: dict[int, _Pending] = field(default_factory=dict)
     _answered: queue.SimpleQueue[int] = field(default_factory=queue.SimpleQueue)
 
-    def run(self, rows: Iterable[ChatRow], checkpoint: Callable[[], None]) -> None:
-        """Run every row that is not finished yet, until all are, the engine dies, or the unit or the job shall stop.
-
-        ``checkpoint`` is called every ``checkpoint_seconds`` of work.
-        """
-        due = time.monotonic() + self.services.timings.checkpoint_seconds
+    def run(self, rows: Iterable[ChatRow]) -> None:
+        """Run every row that is not finished yet, until all are, the engine dies, or the unit or the job shall stop."""
+        self._due = time.monotonic() + self.services.timings.checkpoint_seconds
         try:
             for row in rows:
-                if self._shall_stop():
+                if self._look_around():
                     break
                 if row.row_number not in self.outcomes:
                     self._send(row)
-                self._take_answers()
-                if time.monotonic() >= due:
-                    checkpoint()
-                    due = time.monotonic() + self.services.timings.checkpoint_seconds
-            self._wait_for_answers(checkpoint, due)
+            self._wait_for_answers()
         finally:
             self.engine.abort([pending.future for pending in self._pending.values()])
+
+    def _look_around(self) -> bool:
+        """Take what has been answered, write a checkpoint that is due; return whether the run shall stop."""
+        self._take_answers()
+        if time.monotonic() >= self._due:
+            self.write_checkpoint()
+            self._due = time.monotonic() + self.services.timings.checkpoint_seconds
+        return self._shall_stop()
 
     def _shall_stop(self) -> bool:
         if self.stop.draining.is_set() or self.stop.is_stopped(self.job_id):
@@ -87,7 +91,10 @@ class ChunkRows:
     def _send(self, row: ChatRow) -> None:
         request = run_request(self.services, self.terms, row)
         try:
-            future = self.engine.submit(request)
+            # The engine may be full of another chunk's rows for long: a stop is heard all the same.
+            future = self.engine.submit(request, self._look_around)
+        except WaitEnded:
+            return
         except EngineGone:
             self.engine_died = True
             return
@@ -118,18 +125,14 @@ class ChunkRows:
                 pending.key, self.terms.spec.id, answer.status, answer.body, pending.response_format
             )
 
-    def _wait_for_answers(self, checkpoint: Callable[[], None], due: float) -> None:
+    def _wait_for_answers(self) -> None:
         """Wait for the rows in flight: as long as it takes, or ``drain_seconds`` from when the run shall stop."""
         limit: float | None = None
         while self._pending and not self.stop.at_once.is_set():
             self._take_answers(POLL_SECONDS)
-            now = time.monotonic()
-            if now >= due:
-                checkpoint()
-                due = now + self.services.timings.checkpoint_seconds
-            if limit is None and self._shall_stop():
-                limit = now + self.services.timings.drain_seconds
-            if limit is not None and now >= limit:
+            if self._look_around() and limit is None:
+                limit = time.monotonic() + self.services.timings.drain_seconds
+            if limit is not None and time.monotonic() >= limit:
                 log.info("rows_aborted", job_id=self.job_id, rows=len(self._pending))
                 return
         if self._pending:

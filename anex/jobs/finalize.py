@@ -1,7 +1,7 @@
 """End a run: join the parts into one result, charge what was used, and say so, at most once.
 
-The join may be repeated (after a crash, by two holders): it writes the same bytes under one key. What must happen once, money and
-state, is one transaction guarded by the step's fence.
+The join may be repeated (after a crash, by two holders): each writes the same bytes under a key of its own. What must happen once,
+money and state, is one transaction guarded by the step's fence; who finds that another holds the step removes what it wrote.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from anex.errors import LeaseLost
 from anex.jobs.chunk_end import deliver_dropped_rows
-from anex.jobs.chunks import list_parts, sum_chunks
+from anex.jobs.chunks import StoredObject, list_parts, sum_chunks
 from anex.jobs.end import RowCounts, end_job
 from anex.jobs.model import Step
 from anex.jobs.purge import purge_intermediates, purge_marked_job
 from anex.jobs.steps import hold_step, lock_held_step
 from anex.jobs.transitions import Status
 from anex.ledger.pricing import PriceTerms, charge_cents
-from anex.object_keys import result_key
+from anex.object_keys import new_result_key
 from anex.s3 import PartSource
 
 if TYPE_CHECKING:
     from anex.jobs.model import Job
-    from anex.s3 import ObjectHead
     from anex.services import Services
 
 log = structlog.get_logger(__name__)
@@ -47,8 +47,13 @@ def finalize_job(services: Services, job_id: str) -> None:
         with services.database.transaction() as transaction:
             parts = [PartSource(**part) for part in list_parts(transaction, job.id)]
             counts = RowCounts(**sum_chunks(transaction, job.id))
-        head = services.objects.join(result_key(job.org_id, job.id), parts) if parts else None
-        ended = _settle(services, job, counts, head)
+        key = new_result_key(job.org_id, job.id, job.step_fence)
+        head = services.objects.join(key, parts) if parts else None
+        try:
+            ended = _settle(services, job, counts, None if head is None else StoredObject(key, head))
+        except LeaseLost:
+            services.objects.delete([key])
+            raise
     log.info("job_ended", job_id=job.id, status=ended.status, cost_cents=ended.cost_cents)
     if ended.delete_requested:
         purge_marked_job(services, ended.id)
@@ -56,15 +61,15 @@ def finalize_job(services: Services, job_id: str) -> None:
         purge_intermediates(services, ended)
 
 
-def _settle(services: Services, held: Job, counts: RowCounts, head: ObjectHead | None) -> Job:
+def _settle(services: Services, held: Job, counts: RowCounts, stored: StoredObject | None) -> Job:
     with services.database.transaction() as transaction:
         job = lock_held_step(transaction, held)
         result = {}
-        if head is not None:
+        if stored is not None:
             result = {
-                "result_key": result_key(job.org_id, job.id),
-                "result_etag": head.etag,
-                "result_size_bytes": head.size_bytes,
+                "result_key": stored.key,
+                "result_etag": stored.head.etag,
+                "result_size_bytes": stored.head.size_bytes,
                 "result_rows": counts.delivered_rows,
             }
         target, failure = _judge_end(job, counts)

@@ -35,11 +35,16 @@ _MARK_WAITING = "UPDATE jobs SET delete_requested = true WHERE id = %(job_id)s"
 
 
 def purge_intermediates(services: Services, job: Job) -> None:
-    """Delete the parts and checkpoints of an ended job; the next purge takes what a failing store keeps now."""
+    """Delete the parts and checkpoints of an ended job, and results that another attempt wrote.
+
+    The next purge takes what a failing store keeps now.
+    """
     prefix = job_prefix(job.org_id, job.id)
     try:
         services.objects.delete_prefix(f"{prefix}parts/")
         services.objects.delete_prefix(f"{prefix}checkpoints/")
+        results = list(services.objects.list_keys(f"{prefix}result/"))
+        services.objects.delete(key for key in results if key != job.result_key)
     except StorageUnavailable as unavailable:
         log.warning("intermediates_not_purged", job_id=job.id, error=unavailable.message)
 
@@ -59,7 +64,7 @@ def purge_marked_job(services: Services, job_id: str, org_id: str | None = None)
     services.objects.delete_prefix(job_prefix(job.org_id, job.id))
     if input_is_read:
         return False
-    services.objects.delete([input_key(job.org_id, job.input_id)])
+    services.objects.erase(input_key(job.org_id, job.input_id))
     with services.database.transaction(org_id) as transaction:
         lock_job(transaction, job_id)
         transaction.execute(_MARK_JOB, {"job_id": job_id})

@@ -31,8 +31,11 @@ from anex.rows.requests import PRIORITY_RUN, ChatTerms
 from anex.units.model import Lease
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from anex.jobs.chunks import Chunk
     from anex.jobs.model import Job
+    from anex.rows.result import RowOutcome
     from anex.services import Engine, Services
     from anex.units.model import HeldLeases, StopSignals, Unit
 
@@ -73,7 +76,9 @@ def _run(services: Services, engine: Engine, job: Job, chunk: Chunk, stop: StopS
         job.reasoning_budget,
         PRIORITY_RUN,
     )
-    rows = ChunkRows(services, engine, terms, job.id, stop, outcomes=read_checkpoint(services, chunk))
+    outcomes = read_checkpoint(services, chunk)
+    progress = partial(_write_progress, services, chunk, outcomes)
+    rows = ChunkRows(services, engine, terms, job.id, stop, outcomes, progress)
     lines = iterate_rows(
         services.objects.stream(
             input_key(job.org_id, job.input_id), chunk.start_byte, chunk.end_byte, job.input_etag
@@ -83,7 +88,7 @@ def _run(services: Services, engine: Engine, job: Job, chunk: Chunk, stop: StopS
         first_line=chunk.first_line,
         first_row=chunk.first_row,
     )
-    rows.run(lines, partial(_write_progress, services, chunk, rows))
+    rows.run(lines)
     if len(rows.outcomes) == chunk.row_count or stop.is_stopped(job.id):
         close_chunk(services, chunk, rows.outcomes)
         return True
@@ -91,10 +96,10 @@ def _run(services: Services, engine: Engine, job: Job, chunk: Chunk, stop: StopS
     return not rows.engine_died
 
 
-def _write_progress(services: Services, chunk: Chunk, rows: ChunkRows) -> None:
+def _write_progress(services: Services, chunk: Chunk, outcomes: Mapping[int, RowOutcome]) -> None:
     """Write a checkpoint of a chunk that goes on."""
-    checkpoint = write_checkpoint(services, chunk, rows.outcomes)
+    checkpoint = write_checkpoint(services, chunk, outcomes)
     with services.database.transaction() as transaction:
-        kept = note_checkpoint(transaction, chunk, len(rows.outcomes), checkpoint)
+        kept = note_checkpoint(transaction, chunk, len(outcomes), checkpoint)
     if not kept:
         services.objects.delete([checkpoint.key])

@@ -143,5 +143,5 @@ def _check_video_rate(spec: ModelSpec, request: SubmitRequest) -> None:
         raise SettingInvalid("video_fps", f"model '{spec.id}' does not support video_fps")
     if rate > ceiling:
         raise SettingInvalid(
-            "video_fps", f"video_fps {rate:g} is above the {ceiling} fps ceiling of {spec.id}"
+            "video_fps", f"video_fps {rate:.15g} is above the {ceiling} fps ceiling of {spec.id}"
         )

@@ -29,6 +29,18 @@ class PortsExhausted(StackError):
     code = "ports_exhausted"
 
 
+class PortTaken(StackError):
+    """Another server listens on the API's port."""
+
+    code = "port_taken"
+
+
+class FolderUnusable(StackError):
+    """The data folder can't be made or written."""
+
+    code = "folder_unusable"
+
+
 class RegionsImpossible(StackError):
     """The regions that were asked for can't run together here."""
 

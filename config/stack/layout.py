@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from config.stack.errors import DataFolderTaken
+from config.stack.errors import DataFolderTaken, FolderUnusable
 from config.stack.proc import is_alive
 
 if TYPE_CHECKING:
@@ -94,6 +94,16 @@ class DataFolder:
         for folder in (self.valkey, self.seaweedfs, self.secrets, self.run, self.logs):
             folder.mkdir(exist_ok=True, mode=0o700)
             folder.chmod(0o700)  # fails when a stranger made it first
+
+
+def make_folder(folder: DataFolder) -> None:
+    """Make the data folder. Raises ``FolderUnusable``."""
+    try:
+        folder.create()
+    except OSError as fault:
+        raise FolderUnusable(
+            f"the data folder {folder.root} can't be used ({fault.strerror}): name another one with ANEX_DATA_DIR"
+        ) from fault
 
 
 class FolderLock:

@@ -7,7 +7,7 @@ import secrets
 import socket
 from typing import TYPE_CHECKING
 
-from config.stack.errors import PortsExhausted
+from config.stack.errors import PortsExhausted, PortTaken
 from config.stack.files import write_private
 
 if TYPE_CHECKING:
@@ -42,12 +42,21 @@ def settle_ports(path: Path, plain: Iterable[str], with_grpc: Iterable[str]) -> 
     return settled
 
 
-def is_free(port: int) -> bool:
-    """Whether a server could listen on 127.0.0.1 here now (connections of a former one don't count)."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+def check_port(host: str, port: int) -> None:
+    """Raise ``PortTaken`` where another server listens already: its answers would pass for our API's."""
+    if not is_free(port, host):
+        raise PortTaken(
+            f"{host}:{port} is taken by another server; set ANEX_API_PORT to a free port, or stop that one"
+        )
+
+
+def is_free(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether a server could listen here now (connections of a former one don't count)."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((host, port))
         except OSError:
             return False
     return True

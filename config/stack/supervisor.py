@@ -47,6 +47,7 @@ class Supervisor:
         self._lock_descriptor = lock_descriptor
         self._guardian = self._start_guardian()
         self._written: Status | None = None
+        self._complaint = ""
         self._logs_bounded_at = 0.0
 
     # Called from anywhere
@@ -158,10 +159,21 @@ class Supervisor:
             services=services + self._others,
         )
         if status != self._written:
-            write_status(self._folder, status)
-            self._written = status
+            self._keep_status(status)
 
     # Inside
+
+    def _keep_status(self, status: Status) -> None:
+        """Write it; a disk that is full must not end what runs: it is said once, and tried again."""
+        try:
+            write_status(self._folder, status)
+        except OSError as fault:
+            told = f"{'status':10} can't be written ({fault.strerror}): free some space where {self._folder.root} lies"
+            if told != self._complaint:
+                self._say(told)
+            self._complaint = told
+        else:
+            self._written, self._complaint = status, ""
 
     def _start_unit(self, unit: Unit) -> None:
         unit.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -109,10 +110,12 @@ class Unit:
     def bound_log(self) -> None:
         """Move a log that grew too large aside.
 
-        The child appends, so the file may be cut under it; what it writes between copy and cut is lost.
+        The child appends, so the file may be cut under it; what it writes between copy and cut is lost. Where there is no room for
+        the copy, the cut makes some.
         """
         if self.log.stat().st_size > LOG_MAX_BYTES:
-            shutil.copyfile(self.log, self.log.with_suffix(".log.1"))
+            with contextlib.suppress(OSError):
+                shutil.copyfile(self.log, self.log.with_suffix(".log.1"))
             os.truncate(self.log, 0)
 
     def _kill_leftovers(self, session: int) -> None:

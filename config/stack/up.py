@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
@@ -15,7 +16,8 @@ from config.stack.embedded import choose_servers, start_servers
 from config.stack.errors import StopRequested
 from config.stack.files import write_private
 from config.stack.gpu_units import UnitsOnDemand, WaitingModels, WantedUnit
-from config.stack.layout import PROJECT_FOLDER, DataFolder, FolderLock
+from config.stack.layout import PROJECT_FOLDER, DataFolder, FolderLock, make_folder
+from config.stack.ports import check_port
 from config.stack.proc import kill_members, unit_mark
 from config.stack.processes import describe_gpu_unit, list_processes
 from config.stack.regions import check_servers, name_of, parse_regions, region_variables
@@ -41,11 +43,12 @@ def run_stack(environ: Mapping[str, str], *, out: TextIO, regions: str = "") -> 
     """
 
     def say(line: str) -> None:
-        out.write(f"{line}\n")
-        out.flush()
+        with suppress(OSError):  # a full disk or a closed terminal must not end what runs
+            out.write(f"{line}\n")
+            out.flush()
 
     folder = DataFolder(load_settings(environ).data_dir.resolve())
-    folder.create()
+    make_folder(folder)
     with FolderLock(folder) as lock:
         folder.environment.unlink(missing_ok=True)  # a killed stack's addresses must not pass for settings
         settings = load_settings({**_one_machine_defaults(), **environ})
@@ -123,6 +126,8 @@ def _start_all(run: _Run, supervisor: Supervisor) -> None:
     first = run.variables(run.regions[0])
     write_private(run.folder.environment, "".join(f"{name}={value}\n" for name, value in first.items()))
     settings = {region: load_settings(run.environment(region)) for region in run.regions}
+    for each in settings.values():
+        check_port(each.api_host, each.api_port)
     _prepare_data(settings, run.say)
     for region in run.regions:
         specs = list_processes(settings[region], run.folder, run.environment(region), run.name_of(region))

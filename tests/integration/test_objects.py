@@ -319,6 +319,21 @@ def test_delete_prefix_takes_all_versions(s3_location: S3Location, prefix: str) 
     assert list(store._list_versions(prefix)) == []
 
 
+def test_erase_takes_one_objects_versions_and_uploads_and_no_neighbour(s3_location: S3Location) -> None:
+    store = ObjectStore(replace(s3_location, bucket=f"versioned-{uuid4().hex[:12]}"))
+    store.ensure_bucket()
+    store._client.put_bucket_versioning(Bucket=store._bucket, VersioningConfiguration={"Status": "Enabled"})
+    store.put("inputs/a", b"one")
+    store.put("inputs/a", b"two")
+    store.put("inputs/ab", b"another one's")
+    store._client.create_multipart_upload(Bucket=store._bucket, Key="inputs/a")
+
+    store.erase("inputs/a")
+
+    assert {version["Key"] for version in store._list_versions("inputs/")} == {"inputs/ab"}
+    assert list(store._list("list_multipart_uploads", "Uploads", "inputs/")) == []
+
+
 def test_keys_are_listed_in_order(store: ObjectStore, prefix: str) -> None:
     for name in ("b", "a", "c/d"):
         store.put(prefix + name, b"")

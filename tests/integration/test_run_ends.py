@@ -9,17 +9,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from anex.errors import LeaseLost
 from anex.jobs.approve import approve_job
 from anex.jobs.cancel import cancel_job
-from anex.jobs.chunks import claim_chunk
+from anex.jobs.chunks import claim_chunk, list_parts
+from anex.jobs.delete import delete_data
+from anex.jobs.finalize import finalize_job
 from anex.jobs.run_chunk import run_next_chunk
 from anex.jobs.sweep import sweep
+from anex.objects import ObjectHead, ObjectStore, PartSource
 from anex.units.model import Lease, StopSignals
 from anex.units.store import list_stopped_jobs
 from tests.support.audit import audit
 from tests.support.spine import chat_rows
+from tests.support.wait import wait_until
+from workers.engine_client import EngineClient
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from anex.jobs.chunks import Chunk
     from anex.jobs.model import Job
     from tests.support.spine import Spine
@@ -61,7 +69,7 @@ def claim(spine: Spine) -> Chunk:
 
 def count_left_objects(spine: Spine, job: Job) -> int:
     keys = spine.services.objects.list_keys(f"jobs/{job.org_id}/{job.id}/")
-    return sum(not key.endswith("result.jsonl") for key in keys)
+    return sum("/result/" not in key for key in keys)
 
 
 def lose_checkpoint(spine: Spine) -> None:
@@ -152,6 +160,76 @@ def test_a_job_that_failed_stops_its_other_chunks(spine: Spine) -> None:
         assert list_stopped_jobs(transaction, [lease]) == {job.id}
         states = transaction.fetch_dicts("SELECT DISTINCT state, lease_until FROM chunks")
     assert states == [{"state": "dropped", "lease_until": None}]
+    audit(spine.services)
+
+
+def test_a_cancel_is_heard_while_the_engine_is_full_of_other_rows(
+    spine: Spine, fake_engine_socket: Path
+) -> None:
+    """The slot waits for room at the engine and gets none; it must not begin a row once it has."""
+    job = approve(spine, rows=3)
+    full = EngineClient(fake_engine_socket, 1, progress_seconds=0.2)
+    full._budget.acquire(0)
+    stop = StopSignals()
+    running = threading.Thread(
+        target=run_next_chunk, args=(spine.services, full, spine.unit, stop, spine.leases)
+    )
+    running.start()
+    wait_until(lambda: full._budget._queue, what="the slot waits for room")
+    assert cancel_job(spine.api, spine.caller, job.id).status == "cancelling"
+    stop.note_stopped(frozenset({job.id}))
+    running.join(30)
+    assert not running.is_alive()
+    full.close()
+    spine.answer_rings()
+    assert (spine.job(job.id).status, spine.job(job.id).pending_rows) == ("cancelled", 3)
+    audit(spine.services)
+
+
+def test_a_drain_is_heard_while_the_engine_is_full_and_gives_the_chunk_back(
+    spine: Spine, fake_engine_socket: Path
+) -> None:
+    job = approve(spine, rows=3)
+    full = EngineClient(fake_engine_socket, 1, progress_seconds=0.2)
+    full._budget.acquire(0)
+    stop = StopSignals()
+    running = threading.Thread(
+        target=run_next_chunk, args=(spine.services, full, spine.unit, stop, spine.leases)
+    )
+    running.start()
+    wait_until(lambda: full._budget._queue, what="the slot waits for room")
+    stop.draining.set()
+    running.join(30)
+    assert not running.is_alive()
+    full.close()
+    with spine.services.database.transaction() as transaction:
+        assert transaction.fetch_dicts("SELECT state, attempts FROM chunks") == [
+            {"state": "ready", "attempts": 0}
+        ]
+    spine.answer_rings()
+    assert spine.job(job.id).status == "done"
+
+
+def test_a_late_finalizer_brings_no_result_back(spine: Spine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stands still between reading the parts and writing the result; meanwhile the job ends and is deleted."""
+    job = approve(spine)
+    spine.run_chunk()
+    with spine.services.database.transaction() as transaction:
+        parts = [PartSource(**part) for part in list_parts(transaction, job.id)]
+    kept = [spine.services.objects.read_range(part.key, 0, part.size_bytes) for part in parts]
+
+    def join_late(_store: ObjectStore, key: str, _parts: list[PartSource]) -> ObjectHead:
+        monkeypatch.undo()
+        with spine.services.database.transaction() as transaction:
+            transaction.execute("UPDATE jobs SET step_lease_until = anex_now() - interval '1 s'")
+        finalize_job(spine.services, job.id)
+        assert delete_data(spine.api, spine.caller, job.id).message is None
+        data = b"".join(kept)
+        return ObjectHead(len(data), spine.services.objects.put(key, data))
+
+    monkeypatch.setattr(ObjectStore, "join", join_late)
+    with pytest.raises(LeaseLost):
+        finalize_job(spine.services, job.id)
     audit(spine.services)
 
 

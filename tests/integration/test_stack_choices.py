@@ -11,10 +11,19 @@ import pytest
 from config.settings import load_settings
 from config.stack.binaries import find_postgres, find_seaweedfs, find_valkey
 from config.stack.embedded import choose_servers
-from config.stack.errors import IdentityImpossible, SecretsLost, ServerMissing, StackError
+from config.stack.errors import (
+    FolderUnusable,
+    IdentityImpossible,
+    PortTaken,
+    RegionsImpossible,
+    SecretsLost,
+    ServerMissing,
+    StackError,
+)
 from config.stack.identity import choose_identity
-from config.stack.layout import DataFolder
-from config.stack.ports import GRPC_OFFSET, is_free, settle_ports
+from config.stack.layout import DataFolder, make_folder
+from config.stack.ports import GRPC_OFFSET, check_port, is_free, settle_ports
+from config.stack.regions import check_servers, parse_regions
 from config.stack.secrets import settle_secrets
 
 if TYPE_CHECKING:
@@ -46,6 +55,39 @@ def test_lost_secrets_are_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     folder.postgres.mkdir()
     with pytest.raises(SecretsLost, match=r"secrets\.json is missing"):
         settle_secrets(folder)
+
+
+def test_a_port_that_another_server_holds_is_refused_and_named() -> None:
+    """Its answers would pass for our own API's, and it would be sent our customers' keys."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(
+            PortTaken, match=f"127.0.0.1:{port} is taken by another server; set ANEX_API_PORT"
+        ):
+            check_port("127.0.0.1", port)
+        with pytest.raises(PortTaken):
+            check_port("0.0.0.0", port)  # noqa: S104 - compared with what others hold, not kept
+    check_port("127.0.0.1", port)
+
+
+@pytest.mark.parametrize("name", ["file", "file/below"])
+def test_a_data_folder_that_cannot_be_made_is_told_with_what_to_do(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("in the way", "ascii")
+    with pytest.raises(FolderUnusable, match="name another one with ANEX_DATA_DIR"):
+        make_folder(DataFolder(tmp_path / name))
+
+
+def test_regions_are_named_once_each_in_their_order() -> None:
+    assert parse_regions("eu, world") == ("eu", "world")
+    for wrong in ("", "mars", "eu,eu", "world,"):
+        with pytest.raises(RegionsImpossible, match="--regions takes each of"):
+            parse_regions(wrong)
+
+
+def test_several_regions_need_servers_of_their_own() -> None:
+    check_servers(("eu",), {"ANEX_REDIS_URL": "redis://a"})
+    with pytest.raises(RegionsImpossible, match="ANEX_REDIS_URL is set: run one `anex up` for each region"):
+        check_servers(("world", "eu"), {"ANEX_REDIS_URL": "redis://a"})
 
 
 def test_path_is_never_searched_for_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

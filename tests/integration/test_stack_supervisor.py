@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -260,6 +261,27 @@ def test_a_healthy_minute_makes_the_delay_short_again(
     assert delays == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
     monkeypatch.setattr(unit, "age_seconds", lambda: 60.0)
     assert unit.plan_restart("test") == 0.5
+
+
+def test_a_full_disk_ends_nothing_and_is_said_once(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    supervisor._say = said.append
+    supervisor.add(describe("sleeper", SLEEP))
+    with monkeypatch.context() as full:
+        full.setattr("config.stack.supervisor.write_status", raise_full)
+        for _ in range(3):
+            supervisor.watch_once()
+            supervisor.write_status()
+    assert [line for line in said if "free some space" in line] == [said[-1]]
+    supervisor.write_status()
+    (service,) = read_status(supervisor.folder).services  # type: ignore[attr-defined]
+    assert service.name == "sleeper"
+
+
+def raise_full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 class Line:

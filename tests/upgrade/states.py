@@ -67,11 +67,13 @@ class DyingEngine:
     engine: Engine
     rows: int
 
-    def submit(self, request: EngineRequest) -> Future[EngineAnswer]:
+    def submit(
+        self, request: EngineRequest, meanwhile: Callable[[], bool] | None = None
+    ) -> Future[EngineAnswer]:
         if self.rows == 0:
             raise Killed
         self.rows -= 1
-        future = self.engine.submit(request)
+        future = self.engine.submit(request, meanwhile)
         wait([future])
         return future
 
