@@ -21,14 +21,20 @@ _SIGNING_BYTES = 32
 
 
 class Sealer:
-    """Encrypts and decrypts short texts."""
+    """Encrypts and decrypts short texts. Without a key it refuses both: a GPU machine needs none, and should hold none."""
 
     def __init__(self, keys: Sequence[str]) -> None:
-        """Take at least one Fernet key (32 bytes as url-safe base64), the present one first."""
-        self._fernet = MultiFernet([Fernet(key) for key in keys])
+        """Take Fernet keys (32 bytes as url-safe base64), the present one first."""
+        self._keys = MultiFernet([Fernet(key) for key in keys]) if keys else None
+
+    @property
+    def _fernet(self) -> MultiFernet:
+        if self._keys is None:
+            raise SealBroken("a secret was to be sealed or opened, and ANEX_SECRET_KEY is not set here")
+        return self._keys
 
     def seal(self, text: str) -> bytes:
-        """Return ``text`` encrypted."""
+        """Return ``text`` encrypted. Raises ``SealBroken`` without a key."""
         return self._fernet.encrypt(text.encode())
 
     def open(self, sealed: bytes) -> str:

@@ -97,9 +97,9 @@ def build_object_store(settings: Settings) -> ObjectStore:
     )
 
 
-def build_sealer(settings: Settings) -> Sealer:
-    """Return what encrypts kept secrets. Raises ``SettingsInvalid`` without a key."""
-    if not settings.secret_keys:
+def _build_sealer(settings: Settings, role: Role) -> Sealer:
+    """Return what encrypts kept secrets. Raises ``SettingsInvalid`` where customers would be promised one, and there is no key."""
+    if role == "api" and not settings.secret_keys:
         raise SettingsInvalid([_KEY_MISSING])
     return Sealer(settings.secret_keys)
 
@@ -126,7 +126,7 @@ def build_services(settings: Settings, role: Role, dispatcher: Dispatcher) -> Se
         counters=StoredTokenCounters(objects, settings.data_dir / "tokenizers"),
         grammar=GrammarChildren(),
         outbound=Outbound(settings.outbound),
-        sealer=build_sealer(settings),
+        sealer=_build_sealer(settings, role),
         clock=SystemClock(),
         timings=settings.timings,
         limits=settings.limits,

@@ -58,10 +58,9 @@ def test_a_gpu_unit_that_ends_well_is_not_started_again() -> None:
 
 def test_the_api_listens_where_the_settings_say(tmp_path: Path) -> None:
     everywhere = "0.0.0.0"  # noqa: S104 - named, not bound
-    variables = {"ANEX_API_HOST": everywhere, "ANEX_API_PORT": "18123", "ANEX_API_WORKERS": "3"}
+    variables = {"ANEX_API_HOST": everywhere, "ANEX_API_PORT": "18123"}
     api = make_processes(tmp_path, **variables)["api"]
     assert api.command[api.command.index("--bind") + 1] == "0.0.0.0:18123"
-    assert api.command[api.command.index("--workers") + 1] == "3"
     assert api.url == "http://127.0.0.1:18123"
 
 

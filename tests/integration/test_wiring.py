@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from cryptography.fernet import Fernet
 
 from anex.errors import DatabaseUnavailable
 from config.settings import load_settings
@@ -31,6 +32,7 @@ def settings(fresh_database_urls: DatabaseUrls, s3_location: S3Location, tmp_pat
             "ANEX_S3_BUCKET": s3_location.bucket,
             "ANEX_S3_ACCESS_KEY": s3_location.access_key,
             "ANEX_S3_SECRET_KEY": s3_location.secret_key,
+            "ANEX_SECRET_KEY": Fernet.generate_key().decode(),
             "ANEX_CATALOG": "models.local.toml",
             "ANEX_LEASE_SECONDS": "50",
         }
