@@ -40,4 +40,5 @@ def _close_services(**_: Any) -> None:
     with _lock:
         if _services is not None:
             _services.database.close()
+            _services.grammar.close()
         _services = None

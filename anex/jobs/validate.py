@@ -46,7 +46,10 @@ INSERT INTO samples (job_id, org_id, drawn) VALUES (%(job_id)s, %(org_id)s, %(dr
 
 
 def validate_job(services: Services, job_id: str) -> None:
-    """Run the ``validate`` step of a job: on to ``count``, or to ``failed`` with what is wrong and where."""
+    """Run the ``validate`` step of a job: on to ``count``, or to ``failed`` with what is wrong and where.
+
+    Raises ``GrammarBusy`` when a row's format can't be judged now: the step is tried again.
+    """
     with hold_step(services, job_id, Step.VALIDATE) as job:
         if job is None:
             return
@@ -82,6 +85,7 @@ def _check_rows(services: Services, job: Job, key: str, head: ObjectHead) -> Sum
         services.catalog.get(job.model),
         row_settings_of(job),
         seed=head.etag,
+        find_grammar_fault=services.grammar.find_fault,
         limits=CheckLimits(
             rows_max=services.limits.rows_max,
             line_max_bytes=services.limits.line_max_bytes,

@@ -15,7 +15,6 @@ import msgspec
 from anex.rows.envelope import CustomId, OwnSettings, RowClass, read_envelope
 from anex.rows.faults import RowRefused, quote
 from anex.rows.parts import TextPart, read_parts
-from anex.rows.response_format import find_format_fault
 from anex.rows.settings import row_effort, row_format, row_thinks
 
 if TYPE_CHECKING:
@@ -136,10 +135,8 @@ class ChatFormat:
         ]
 
     def classify(self, own: OwnSettings, settings: RowSettings) -> RowClass:
-        """Check a row's thinking settings and format. Raises ``RowRefused``."""
+        """Check a row's thinking settings; its format is well-formed by now. Raises ``RowRefused``."""
         fault = own.template_kwargs and _find_thinking_fault(self.spec, settings, own.template_kwargs)
-        if not fault and own.response_format is not None:
-            fault = find_format_fault(own.response_format)
         if fault:
             raise RowRefused(fault)
         wanted = row_format(settings, own.response_format)

@@ -18,6 +18,7 @@ from anex.rows.decode import collector_off, decode_block, line_format, oversize_
 from anex.rows.duplicates import IdHashes, Suspects, find_duplicates
 from anex.rows.envelope import OwnSettings
 from anex.rows.faults import FaultList, RowRefused, describe_line
+from anex.rows.format_verdicts import FormatVerdicts
 from anex.rows.jsonl import LINE_MAX_BYTES, OversizeLine, cut_line_blocks
 from anex.rows.reservoir import Reservoir, Sample
 from anex.rows.spans import Span, SpanCutter
@@ -72,14 +73,14 @@ class RowChecker:
     """Checks inputs for one job: its model, its settings, and a seed (the input's ETag) for the sample.
 
     ``find_grammar_fault`` is asked about each distinct well-formed ``response_format`` of a row; it returns
-    why the grammar backend can't compile it, or None.
+    why the grammar backend can't compile it, or None. What it raises ends the check.
     """
 
     spec: ModelSpec
     settings: RowSettings
     seed: str
+    find_grammar_fault: Callable[[Mapping[str, Any]], str | None]
     limits: CheckLimits = field(default_factory=CheckLimits)
-    find_grammar_fault: Callable[[Mapping[str, Any]], str | None] | None = None
 
     def check_stream(
         self, blocks: Iterable[bytes], on_progress: Callable[[int, int], None] | None = None
@@ -147,6 +148,7 @@ class _Pass:
         self._class_places = {self.line_reader.classify(OwnSettings(), checker.settings): 0}
         self._class_rows = [0]
         self._verdicts: dict[bytes, int | str] = {}
+        self._formats = FormatVerdicts(checker.find_grammar_fault)
 
     def add_block(self, decoded: DecodedBlock[Any]) -> None:
         """Take the rows of a block."""
@@ -211,15 +213,13 @@ class _Pass:
         return verdict
 
     def _judge_anew(self, own: OwnSettings) -> int | str:
+        fault = None if own.response_format is None else self._formats.judge(own.response_format)
+        if fault is not None:
+            return fault
         try:
             row_class = self.line_reader.classify(own, self._checker.settings)
         except RowRefused as refusal:
             return refusal.message
-        find_fault = self._checker.find_grammar_fault
-        if own.response_format is not None and find_fault is not None:
-            fault = find_fault(own.response_format)
-            if fault is not None:
-                return f"response_format: {fault}"
         place = self._class_places.setdefault(row_class, len(self._class_places))
         if place == len(self._class_rows):
             self._class_rows.append(0)

@@ -67,7 +67,7 @@ class LineFormat(Protocol[LineT]):
         """Return the places of the rows that set something by themselves, and what they set."""
 
     def classify(self, own: OwnSettings, settings: RowSettings) -> RowClass:
-        """Check a row's own settings against the model and the job. Raises ``RowRefused``."""
+        """Check a row's own settings, with a well-formed format, against model and job. Raises ``RowRefused``."""
 
 
 def read_envelope(value: dict[str, Any], url: str, spec: ModelSpec) -> tuple[str, dict[str, Any]]:

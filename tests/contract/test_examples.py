@@ -13,6 +13,7 @@ from anex.rows.check import RowChecker
 from anex.rows.response_format import find_answer_fault
 from anex.rows.settings import RowSettings
 from config.catalog import load_catalog
+from tests.support.row_samples import compile_anything
 
 PROJECT = Path(__file__).resolve().parents[2]
 EXAMPLES = PROJECT / "examples" / "prompts.jsonl"
@@ -25,7 +26,7 @@ PROMPT_MAX_BYTES = DEMO_MODEL.context_tokens // 2 * 3
 
 def test_anex_accepts_every_row() -> None:
     data = EXAMPLES.read_bytes()
-    checker = RowChecker(DEMO_MODEL, RowSettings(), "etag")
+    checker = RowChecker(DEMO_MODEL, RowSettings(), "etag", compile_anything)
     summary = checker.check_stream([data])
     checker.find_duplicates(summary, [data])
     assert summary.faults.sentences() == []

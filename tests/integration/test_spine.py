@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -81,6 +82,21 @@ def test_rows_that_break_the_contract_fail_the_job_with_their_lines(spine: Spine
     assert failed.failure_reason.startswith("Line 2:")
     assert failed.cost_cents == 0
     audit(spine.services)
+
+
+def test_a_rows_format_that_would_kill_the_engine_fails_the_job_by_its_line(spine: Spine) -> None:
+    rows = chat_rows(3)
+    deadly = {"type": "integer", "multipleOf": 9999991}
+    row = json.loads(rows[1])
+    row["body"]["response_format"] = {"type": "json_schema", "json_schema": {"name": "n", "schema": deadly}}
+    job = spine.submit([rows[0], json.dumps(row).encode() + b"\n", rows[2]])
+    spine.answer_rings()
+    failed = spine.job(job.id)
+    assert (failed.status, failed.failure_code) == ("failed", "invalid_input")
+    assert failed.failure_reason == (
+        "Line 2: response_format could not be compiled within its limits of time and memory;"
+        " make the schema smaller"
+    )
 
 
 def test_an_input_that_is_not_jsonl_creates_no_job(spine: Spine) -> None:

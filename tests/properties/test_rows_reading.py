@@ -16,7 +16,7 @@ from anex.rows.faults import RowRefused
 from anex.rows.jsonl import LineBlock, cut_line_blocks
 from anex.rows.parse import parse_line
 from anex.rows.settings import RowSettings
-from tests.support.row_samples import chat_line, chat_spec, join_lines
+from tests.support.row_samples import chat_line, chat_spec, compile_anything, join_lines
 
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5), st.floats(allow_nan=True))
 VALUES = st.recursive(
@@ -112,7 +112,7 @@ def test_blocks_hold_every_byte_once_with_their_line_numbers(
 
 def check_in_pieces(data: bytes, piece: int, seed: str = "etag") -> Summary:
     pieces = [data[begin : begin + piece] for begin in range(0, len(data), piece)]
-    return RowChecker(chat_spec(), RowSettings(), seed).check_stream(pieces)
+    return RowChecker(chat_spec(), RowSettings(), seed, compile_anything).check_stream(pieces)
 
 
 @given(

@@ -14,7 +14,7 @@ from anex.rows import decode
 from anex.rows.check import CheckLimits, RowChecker, Summary
 from anex.rows.decode import iterate_rows
 from anex.rows.settings import RowSettings
-from tests.support.row_samples import chat_line, chat_spec, join_lines
+from tests.support.row_samples import chat_line, chat_spec, compile_anything, join_lines
 
 if TYPE_CHECKING:
     from anex.catalog import ModelSpec
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 def check(
     data: bytes, spec: ModelSpec | None = None, settings: RowSettings | None = None, **limits: int
 ) -> Summary:
-    checker = RowChecker(spec or chat_spec(), settings or RowSettings(), "etag", CheckLimits(**limits))
+    checker = RowChecker(
+        spec or chat_spec(), settings or RowSettings(), "etag", compile_anything, CheckLimits(**limits)
+    )
     summary = checker.check_stream([data])
     checker.find_duplicates(summary, [data])
     return summary
@@ -321,22 +323,6 @@ def test_a_line_over_the_limit_is_refused_by_its_number() -> None:
     assert summary.faults.sentences() == ["Line 2: the line is over 1 MiB"]
 
 
-def test_the_grammar_is_asked_once_for_each_format() -> None:
-    asked: list[Any] = []
-
-    def refuse(response_format: Any) -> str | None:
-        asked.append(response_format)
-        return "no" if response_format["type"] == "json_schema" else None
-
-    schema = {"type": "json_schema", "json_schema": {"name": "n", "schema": {}}}
-    lines = [chat_line(f"{n}", body=body(response_format=schema)) for n in range(2)]
-    lines.append(chat_line("c", body=body(response_format={"type": "json_object"})))
-    checker = RowChecker(chat_spec(), RowSettings(), "etag", find_grammar_fault=refuse)
-    summary = checker.check_stream([join_lines(*lines)])
-    assert summary.faults.sentences() == ["Line 1: response_format: no", "Line 2: response_format: no"]
-    assert len(asked) == 2
-
-
 def test_payload_is_cut_in_sentences() -> None:
     sentence = fault_of(url="z" * 500)
     assert sentence.count("z") == 63
@@ -346,7 +332,7 @@ def test_progress_is_reported_every_few_mebibytes() -> None:
     seen: list[tuple[int, int]] = []
     big = join_lines(*(chat_line(f"{n}", body=message(content="x" * 100_000)) for n in range(200)))
     pieces = [big[begin : begin + (1 << 20)] for begin in range(0, len(big), 1 << 20)]
-    RowChecker(chat_spec(), RowSettings(), "e").check_stream(
+    RowChecker(chat_spec(), RowSettings(), "e", compile_anything).check_stream(
         pieces, lambda size, rows: seen.append((size, rows))
     )
     assert len(seen) == 2
