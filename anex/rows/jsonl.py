@@ -13,13 +13,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
 
 BLOCK_BYTES = 256 << 10
 LINE_MAX_BYTES = 400 << 20
 
 _NEWLINE = b"\n"
+_NEWLINE_CODE = 0x0A
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -33,6 +38,8 @@ class LineBlock:
     data: bytes
     start_byte: int
     first_line: int
+    newlines: NDArray[np.int64]
+    """Where newlines stand in ``data``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,63 +63,77 @@ def cut_line_blocks(
     ``blocks`` are the file's bytes from ``start_byte`` on, cut anywhere; ``start_byte`` is the start of line
     ``first_line``. A byte-order mark at byte 0 is dropped; offsets keep counting it.
     """
-    cutter = _Cutter(start_byte, first_line, line_max_bytes)
+    cutter = _Cutter(start_byte, first_line, block_bytes, line_max_bytes)
     for block in blocks:
-        for begin in range(0, len(block), block_bytes):
-            yield from cutter.feed(block[begin : begin + block_bytes])
+        yield from cutter.feed(block)
     yield from cutter.finish()
 
 
 class _Cutter:
-    """The unfinished line between two pieces of a stream."""
+    """The unfinished line between two blocks of a stream. What is whole is copied once, out of the block that it came in."""
 
-    def __init__(self, start_byte: int, first_line: int, line_max_bytes: int) -> None:
+    def __init__(self, start_byte: int, first_line: int, block_bytes: int, line_max_bytes: int) -> None:
         self._start_byte = start_byte
         self._line = first_line
+        self._block_bytes = block_bytes
         self._line_max_bytes = line_max_bytes
         self._pending = bytearray()
         self._skipped_bytes = 0
 
-    def feed(self, piece: bytes) -> Iterator[LineBlock | OversizeLine]:
-        """Take the next piece and yield the lines that it completes."""
-        if self._skipped_bytes or len(self._pending) + len(piece) > self._line_max_bytes:
-            piece, oversize = self._pass_over(piece)
-            if oversize is not None:
-                yield oversize
-        end = piece.rfind(_NEWLINE) + 1
-        if end:
-            data = bytes(self._pending) + piece[:end] if self._pending else piece[:end]
-            self._pending.clear()
-            yield self._block(data)
-        self._pending += piece[end:] if end else piece
+    def feed(self, block: bytes) -> Iterator[LineBlock | OversizeLine]:
+        """Take the next block and yield the lines that it completes."""
+        at = 0
+        while at < len(block):
+            at, found = self._step(block, at, min(at + self._block_bytes, len(block)))
+            if found is not None:
+                yield found
 
     def finish(self) -> Iterator[LineBlock | OversizeLine]:
         """Yield what stands after the last newline."""
         if self._skipped_bytes:
             yield OversizeLine(self._start_byte, self._line)
         elif self._pending:
-            yield self._block(bytes(self._pending))
+            yield self._cut(bytes(self._pending))
 
-    def _pass_over(self, piece: bytes) -> tuple[bytes, OversizeLine | None]:
-        """Drop an unfinished line over the limit; return what follows it, and the line once it ends."""
-        newline = piece.find(_NEWLINE)
-        tail_bytes = len(piece) if newline < 0 else newline
-        if not self._skipped_bytes and len(self._pending) + tail_bytes <= self._line_max_bytes:
-            return piece, None
-        self._skipped_bytes += len(self._pending) + tail_bytes
+    def _step(self, block: bytes, at: int, end: int) -> tuple[int, LineBlock | OversizeLine | None]:
+        """Take what lies between ``at`` and ``end``; return where to go on, and what was completed."""
+        if self._skipped_bytes or len(self._pending) + end - at > self._line_max_bytes:
+            newline = block.find(_NEWLINE, at, end)
+            if self._is_oversize((end if newline < 0 else newline) - at):
+                return self._pass_over(at, end, newline)
+        whole = block.rfind(_NEWLINE, at, end) + 1
+        if whole == 0:
+            self._pending += block[at:end]
+            return end, None
+        data = bytes(self._pending) + block[at:whole] if self._pending else block[at:whole]
+        self._pending.clear()
+        return whole, self._cut(data)
+
+    def _is_oversize(self, more_bytes: int) -> bool:
+        return self._skipped_bytes > 0 or len(self._pending) + more_bytes > self._line_max_bytes
+
+    def _pass_over(self, at: int, end: int, newline: int) -> tuple[int, OversizeLine | None]:
+        """Drop an unfinished line over the limit; report it once it ends."""
+        self._skipped_bytes += len(self._pending) + (end if newline < 0 else newline) - at
         self._pending = bytearray()
         if newline < 0:
-            return b"", None
+            return end, None
         oversize = OversizeLine(self._start_byte, self._line)
         self._start_byte += self._skipped_bytes + 1
         self._line += 1
         self._skipped_bytes = 0
-        return piece[newline + 1 :], oversize
+        return newline + 1, oversize
 
-    def _block(self, data: bytes) -> LineBlock:
+    def _cut(self, data: bytes) -> LineBlock:
         marked = self._start_byte == 0 and data.startswith(_BYTE_ORDER_MARK)
         skip = len(_BYTE_ORDER_MARK) if marked else 0
-        block = LineBlock(data[skip:] if skip else data, self._start_byte + skip, self._line)
+        block = make_block(data[skip:] if skip else data, self._start_byte + skip, self._line)
         self._start_byte += len(data)
-        self._line += data.count(_NEWLINE)
+        self._line += len(block.newlines)
         return block
+
+
+def make_block(data: bytes, start_byte: int, first_line: int) -> LineBlock:
+    """Return a block of whole lines. Looking at all bytes at once finds newlines faster than ``bytes.count`` counts them."""
+    newlines = np.flatnonzero(np.frombuffer(data, np.uint8) == _NEWLINE_CODE)
+    return LineBlock(data, start_byte, first_line, newlines)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 NESTING_MAX = 128
 
+_RARE_BYTES = 1024
+"""Above this many bytes a line, brackets are looked for one by one."""
 _LF, _CR, _OPEN_BRACE, _CLOSE_BRACE = 0x0A, 0x0D, 0x7B, 0x7D
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
@@ -47,7 +49,7 @@ class LineIndex:
 def index_lines(block: LineBlock) -> LineIndex:
     """Return where the block's non-empty lines lie; one trailing carriage return is not part of a line."""
     codes = np.frombuffer(block.data, np.uint8)
-    newlines = np.flatnonzero(codes == _LF)
+    newlines = block.newlines
     open_ended = len(codes) > 0 and codes[-1] != _LF
     ends = np.append(newlines, len(codes)) if open_ended else newlines
     starts = np.empty_like(ends)
@@ -59,18 +61,35 @@ def index_lines(block: LineBlock) -> LineIndex:
     if not filled.all():
         starts, ends, numbers = starts[filled], ends[filled], numbers[filled]
     regular = bool((codes[starts] == _OPEN_BRACE).all() and (codes[ends - 1] == _CLOSE_BRACE).all())
-    return LineIndex(starts, ends, numbers, regular, _may_be_deep(codes, starts, ends))
+    return LineIndex(starts, ends, numbers, regular, _may_be_deep(block, codes, starts, ends))
 
 
-def _may_be_deep(codes: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> bool:
+def _may_be_deep(
+    block: LineBlock, codes: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> bool:
     """Whether one line holds over ``NESTING_MAX`` opening brackets: a cheap look that no deep line passes."""
     if len(starts) == 0 or int((ends - starts).max()) <= 2 * NESTING_MAX:
+        return False
+    if len(block.newlines) * _RARE_BYTES <= len(codes) and _has_few_opening(block.data):
         return False
     opening = np.flatnonzero((codes | 0x20) == _OPEN_BRACE)  # 0x5B '[' and 0x7B '{' differ in that one bit
     if len(opening) <= NESTING_MAX:
         return False
     line_of = np.searchsorted(starts, opening, side="right")
     return bool((line_of[NESTING_MAX:] == line_of[:-NESTING_MAX]).any())
+
+
+def _has_few_opening(data: bytes) -> bool:
+    """Whether a block has no more than ``NESTING_MAX`` opening brackets. Jumps from one to the next: fast where they are rare."""
+    left = NESTING_MAX
+    for bracket in (b"{", b"["):
+        at = data.find(bracket)
+        while at >= 0:
+            left -= 1
+            if left < 0:
+                return False
+            at = data.find(bracket, at + 1)
+    return True
 
 
 def nesting_depth(line: bytes) -> int:
