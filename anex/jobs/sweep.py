@@ -15,6 +15,7 @@ import structlog
 
 from anex.errors import BrokerUnavailable, JobStateConflict, StorageUnavailable
 from anex.inputs.copies import list_copies_to_ring
+from anex.inputs.sweep import sweep_expired_forms
 from anex.jobs.chunk_end import count_down
 from anex.jobs.end import cancel_where_deletion_waits, end_job, fail_job
 from anex.jobs.model import Step
@@ -114,6 +115,7 @@ class SweepReport:
     estimates_failed: int = 0
     cancels_settled: int = 0
     deletions_done: int = 0
+    forms_swept: int = 0
     steps_rung: int = 0
     copies_rung: int = 0
     chunk_rings: int = 0
@@ -134,6 +136,7 @@ def sweep(services: Services) -> SweepReport:
     _expire_approvals(services, report)
     _fail_stalled_estimates(services, report)
     _do_deletions(services, report)
+    report.forms_swept = sweep_expired_forms(services, BATCH)
     return report
 
 

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+import requests
 
 from anex.errors import (
     ApprovalQueueFull,
@@ -16,6 +17,8 @@ from anex.errors import (
     JobStateConflict,
     ResultUnavailable,
 )
+from anex.inputs.create import create_input
+from anex.inputs.model import InputRequest
 from anex.jobs.approve import approve_job
 from anex.jobs.cancel import cancel_job
 from anex.jobs.delete import delete_data
@@ -258,6 +261,28 @@ def test_a_job_whose_model_was_changed_since_its_price_is_not_approved(spine: Sp
     with pytest.raises(JobStateConflict, match="no longer offered"):
         approve_job(spine.api, spine.caller, job.id)
     assert spine.job(job.id).status == "cost_ready"
+
+
+def test_a_file_sent_again_after_its_deletion_goes_when_its_form_has_expired(spine: Spine) -> None:
+    upload = create_input(spine.api, spine.caller, InputRequest(format="jsonl"))
+
+    def send() -> None:
+        assert upload.upload_url is not None
+        files = {"file": b"".join(chat_rows(1))}
+        requests.post(upload.upload_url, data=upload.fields, files=files, timeout=30).raise_for_status()
+
+    send()
+    job = submit_job(spine.api, spine.caller, SubmitRequest(model="fake-chat", input_id=upload.input.id))
+    assert delete_data(spine.api, spine.caller, job.id).message is None
+    send()
+    key = upload.input.object_key
+    assert sweep(spine.services).forms_swept == 0
+    assert list(spine.services.objects.list_keys(key)) == [key]
+    with spine.services.database.transaction() as transaction:
+        transaction.execute("UPDATE inputs SET upload_expires_at = upload_expires_at - interval '2 hours'")
+    assert sweep(spine.services).forms_swept == 1
+    assert list(spine.services.objects.list_keys(key)) == []
+    assert sweep(spine.services).forms_swept == 0
 
 
 def test_an_input_deleted_while_a_job_is_submitted_is_not_promised(spine: Spine) -> None:

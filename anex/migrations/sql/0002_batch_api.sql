@@ -18,6 +18,11 @@ ALTER TABLE inputs
     ADD CONSTRAINT settled_source_has_no_query CHECK (status IN ('pending', 'copying') OR source_url IS NULL OR position('?' IN source_url) = 0);
 CREATE INDEX inputs_to_copy ON inputs (rung_at) WHERE status IN ('pending', 'copying');
 
+-- A file can be sent again with a form that is still valid after the input's data was deleted: its key is swept once more when no
+-- upload can land any longer.
+ALTER TABLE inputs ADD COLUMN swept_after_form boolean NOT NULL DEFAULT false;
+CREATE INDEX inputs_to_sweep_again ON inputs (upload_expires_at) WHERE data_deleted_at IS NOT NULL AND NOT swept_after_form;
+
 -- A unit serves one region's jobs.
 ALTER TABLE units ADD COLUMN region text NOT NULL DEFAULT 'world' CHECK (region IN ('world', 'eu'));
 ALTER TABLE units ALTER COLUMN region DROP DEFAULT;
