@@ -39,6 +39,8 @@ class S3Location:
     bucket: str
     access_key: str = field(repr=False)
     secret_key: str = field(repr=False)
+    read_timeout_seconds: float = READ_TIMEOUT_SECONDS
+    attempts: int = ATTEMPTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +85,8 @@ def make_client(location: S3Location, endpoint: str) -> Any:
             signature_version="s3v4",
             s3={"addressing_style": "path"},
             connect_timeout=CONNECT_TIMEOUT_SECONDS,
-            read_timeout=READ_TIMEOUT_SECONDS,
-            retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+            read_timeout=location.read_timeout_seconds,
+            retries={"mode": "standard", "total_max_attempts": location.attempts},
             max_pool_connections=POOL_CONNECTIONS,
             proxies={},
             request_checksum_calculation="when_required",

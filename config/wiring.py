@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from anex.clock import SystemClock
@@ -33,6 +34,17 @@ Role = Literal["api", "work"]
 CONNECTIONS_MAX = 8
 """A process's connections to Postgres; a worker's threads share them."""
 
+API_STATEMENT_SECONDS = 15.0
+"""How long a statement of the API may take, so that a request is answered with 503 while the database stands still.
+
+Statements of the API take milliseconds; what they may wait for is the lock of a planner or a worker. Those have no bound: finishing
+a job may take them longer, and their leases watch over them.
+"""
+
+API_S3_READ_SECONDS = 5.0
+API_S3_ATTEMPTS = 2
+"""The API looks at objects and reads their first 64 KiB, while somebody waits: with a mute S3 that ends in 503 after 10 seconds."""
+
 
 _KEY_MISSING = (
     "ANEX_SECRET_KEY is not set: it encrypts the secrets of webhooks and callbacks. Make one with"
@@ -60,7 +72,11 @@ def build_catalog(settings: Settings) -> Catalog:
 
 def build_database(settings: Settings, role: Role) -> Database:
     """Return an open pool of one role; it connects when it is first used."""
-    return Database(settings.require(f"database_{role}_url"), max_connections=CONNECTIONS_MAX).open()
+    return Database(
+        settings.require(f"database_{role}_url"),
+        max_connections=CONNECTIONS_MAX,
+        statement_timeout_seconds=API_STATEMENT_SECONDS if role == "api" else None,
+    ).open()
 
 
 @contextmanager
@@ -83,18 +99,19 @@ def require_schema(database: Database) -> None:
         require_current(transaction.connection)
 
 
-def build_object_store(settings: Settings) -> ObjectStore:
-    """Return the region's bucket."""
-    return ObjectStore(
-        S3Location(
-            endpoint=settings.require("s3.endpoint"),
-            public_endpoint=settings.s3.public_endpoint or settings.require("s3.endpoint"),
-            region=settings.s3.region,
-            bucket=settings.s3.bucket,
-            access_key=settings.require("s3.access_key"),
-            secret_key=settings.require("s3.secret_key"),
-        )
+def build_object_store(settings: Settings, role: Role = "work") -> ObjectStore:
+    """Return the region's bucket; the API gives up on it sooner than workers do."""
+    location = S3Location(
+        endpoint=settings.require("s3.endpoint"),
+        public_endpoint=settings.s3.public_endpoint or settings.require("s3.endpoint"),
+        region=settings.s3.region,
+        bucket=settings.s3.bucket,
+        access_key=settings.require("s3.access_key"),
+        secret_key=settings.require("s3.secret_key"),
     )
+    if role == "api":
+        location = replace(location, read_timeout_seconds=API_S3_READ_SECONDS, attempts=API_S3_ATTEMPTS)
+    return ObjectStore(location)
 
 
 def _build_sealer(settings: Settings, role: Role) -> Sealer:
@@ -110,7 +127,7 @@ def build_services(settings: Settings, role: Role, dispatcher: Dispatcher) -> Se
     Workers refuse to start on another schema, or without a database, with ``DatabaseUnavailable``. The API starts all the same:
     its ``/readyz`` looks at both, and turns well without a restart.
     """
-    catalog, objects = build_catalog(settings), build_object_store(settings)
+    catalog, objects = build_catalog(settings), build_object_store(settings, role)
     database = build_database(settings, role)
     if role == "work":
         try:

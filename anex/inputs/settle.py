@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 def get_input(services: Services, caller: Caller, input_id: str) -> Input:
     """Return an input with its readiness settled. Raises ``InputNotFound`` and ``RegionElsewhere``."""
-    with services.database.transaction(caller.org_id) as transaction:
-        found = store.get_input(transaction, caller.org_id, input_id)
+    found = store.get_input(services.database.reader(caller.org_id), caller.org_id, input_id)
     require_region(services, found.region, "input")
     return settle_input(services, found)
 
@@ -66,11 +65,11 @@ def find_for_submit(
     ``InputNotReady``, ``InputExpired`` or ``InputFailed``. Looks for an upload itself, so never call it inside a
     transaction.
     """
-    with services.database.transaction(caller.org_id) as transaction:
-        if input_id is not None:
-            found = store.get_input(transaction, caller.org_id, input_id)
-        else:
-            found = store.get_input_by_uri(transaction, caller.org_id, input_s3_uri or "")
+    reader = services.database.reader(caller.org_id)
+    if input_id is not None:
+        found = store.get_input(reader, caller.org_id, input_id)
+    else:
+        found = store.get_input_by_uri(reader, caller.org_id, input_s3_uri or "")
     wanted = region or services.region
     if found.region != wanted:
         raise SettingInvalid(

@@ -9,7 +9,7 @@ from anex.ids import is_id
 from anex.inputs.model import Input
 
 if TYPE_CHECKING:
-    from anex.db import Transaction
+    from anex.db import Reader, Transaction
 
 _COLUMNS = """
 id, org_id, region, format, status, object_uri, object_key, size_bytes, upload_expires_at, data_expires_at, error,
@@ -63,11 +63,11 @@ def _insert(transaction: Transaction, statement: str, values: dict[str, Any]) ->
     return created
 
 
-def get_input(transaction: Transaction, org_id: str, input_id: str) -> Input:
+def get_input(reader: Reader, org_id: str, input_id: str) -> Input:
     """Return the organization's input. Raises ``InputNotFound``, for a malformed id too."""
     found = None
     if is_id("inp", input_id):
-        found = transaction.fetch_one(
+        found = reader.fetch_one(
             Input, f"{_SELECT} AND id = %(input_id)s", {"org_id": org_id, "input_id": input_id}
         )
     if found is None:
@@ -75,9 +75,9 @@ def get_input(transaction: Transaction, org_id: str, input_id: str) -> Input:
     return found
 
 
-def get_input_by_uri(transaction: Transaction, org_id: str, object_uri: str) -> Input:
+def get_input_by_uri(reader: Reader, org_id: str, object_uri: str) -> Input:
     """Return the organization's input with this ``input_s3_uri``. Raises ``InputNotFound``."""
-    found = transaction.fetch_one(
+    found = reader.fetch_one(
         Input, f"{_SELECT} AND object_uri = %(object_uri)s", {"org_id": org_id, "object_uri": object_uri}
     )
     if found is None:

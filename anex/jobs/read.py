@@ -14,5 +14,4 @@ if TYPE_CHECKING:
 
 def get_job(services: Services, caller: Caller, job_id: str) -> Job:
     """Return the organization's job. Raises ``JobNotFound``."""
-    with services.database.transaction(caller.org_id) as transaction:
-        return store.get_job(transaction, job_id, caller.org_id)
+    return store.get_job(services.database.reader(caller.org_id), job_id, caller.org_id)

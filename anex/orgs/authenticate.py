@@ -36,8 +36,7 @@ def admit(database: Database, presented: str) -> Admission:
     in time all the same.
     """
     digest = hash_key(presented)
-    with database.transaction(key_sha256=digest.hex()) as transaction:
-        found = transaction.fetch_dict(_FIND, {"key_sha256": digest})
+    found = database.reader(key_sha256=digest.hex()).fetch_dict(_FIND, {"key_sha256": digest})
     if found is None or not hmac.compare_digest(bytes(found["key_sha256"]), digest):
         raise KeyInvalid("the API key is invalid or no longer active")
     return Admission(Caller(found["org_id"], found["id"]), found["is_frozen"])
