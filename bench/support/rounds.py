@@ -41,6 +41,15 @@ def print_figures(**figures: Any) -> None:
 
 def read_peak_mb(pid: int) -> float:
     """Return the most memory that a process ever held (``VmHWM``), in MB of 1,048,576 bytes."""
+    return _read_status_mb(pid, "VmHWM:")
+
+
+def read_rss_mb(pid: int) -> float:
+    """Return the memory that a process holds now (``VmRSS``), in MB of 1,048,576 bytes."""
+    return _read_status_mb(pid, "VmRSS:")
+
+
+def _read_status_mb(pid: int, name: str) -> float:
     with open(f"/proc/{pid}/status", encoding="ascii") as status:  # noqa: PTH123 - proc is no tree to walk
-        line = next(line for line in status if line.startswith("VmHWM:"))
+        line = next(line for line in status if line.startswith(name))
     return int(line.split()[1]) / 1024
