@@ -34,6 +34,8 @@ def create_app(
     ``trusted_proxies`` of the last entries of X-Forwarded-For are believed: as many proxies stand in front.
     """
     app = Flask("anex", static_folder=None)
+    # Else `//jobs` is answered with a redirect: a page, to an http:// address, where the key would travel in the clear.
+    app.url_map.merge_slashes = False
     app.extensions[EXTENSION] = services
     app.config[ORIGINS] = region_origins or REGION_ORIGINS
     app.config["MAX_CONTENT_LENGTH"] = BODY_READ_BYTES

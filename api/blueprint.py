@@ -9,7 +9,7 @@ from flask_smorest import Blueprint  # type: ignore[import-untyped] # the librar
 
 from api.auth import authenticate_request
 from api.body import BodyParser
-from api.schema import ErrorSchema
+from api.schema import ErrorBodySchema
 
 if TYPE_CHECKING:
     from marshmallow import Schema
@@ -88,7 +88,7 @@ class ApiBlueprint(Blueprint):  # type: ignore[misc] # see the import
                 view = told(view)
             for status in sorted({*errors, *_ALWAYS}):
                 headers, meaning = refer_to_headers(status), _MEANINGS[status]
-                told = self.alt_response(status, schema=ErrorSchema, description=meaning, headers=headers)
+                told = self.alt_response(status, schema=ErrorBodySchema, description=meaning, headers=headers)
                 view = told(view)
             self.route(rule, methods=[method])(self.doc(operationId=operation_id)(view))
             return route

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import orjson
+from gunicorn.http.errors import ParseException
 from webargs.flaskparser import FlaskParser
-from werkzeug.exceptions import RequestEntityTooLarge
+from werkzeug.exceptions import BadRequest, RequestEntityTooLarge
 
 from api.errors import ShapeInvalid
 
@@ -33,7 +34,7 @@ class BodyParser(FlaskParser):
 
     def load_json(self, req: Request, schema: Schema) -> Any:  # noqa: ARG002 - webargs' signature
         """Return the body's object without its null fields; an empty body is an empty object."""
-        raw = req.get_data()
+        raw = _read(req)
         if len(raw) > BODY_MAX_BYTES:
             raise RequestEntityTooLarge
         if not raw.strip():
@@ -60,6 +61,14 @@ class BodyParser(FlaskParser):
         """Raise ``ShapeInvalid`` with each field's messages."""
         messages = error.normalized_messages()["json"]  # type: ignore[no-untyped-call] # the library ships none
         raise ShapeInvalid({name: _flatten(told) for name, told in messages.items()}) from error
+
+
+def _read(req: Request) -> bytes:
+    """Return the body's bytes. gunicorn reads chunks only now, and says in its own way that they are none."""
+    try:
+        return req.get_data()
+    except ParseException as error:
+        raise BadRequest from error
 
 
 def _walk_texts(value: Any) -> Iterator[str]:

@@ -14,15 +14,18 @@ from flask import Blueprint, Flask, Response
 from flask_smorest import Api  # type: ignore[import-untyped] # the library ships no types
 
 import anex
+from anex.inputs.model import InputStatus
+from anex.jobs.transitions import Status
+from anex.regions import REGIONS
 from api.batch.inputs import inputs
 from api.batch.jobs import jobs
 from api.blueprint import refer_to_headers
 from api.errors import REGION_ORIGINS
 from api.fields import StrictBoolean, StrictInteger, StrictNumber, Timestamp
-from api.schema import INPUT_ID, JOB_ID, ErrorSchema
+from api.schema import INPUT_ID, JOB_ID, ErrorBodySchema
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from marshmallow.fields import Field
 
@@ -111,11 +114,33 @@ _BODIES: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 
+_ENUMS: dict[str, Sequence[str]] = {
+    "JobStatus": [status.value for status in Status],
+    "EndStatus": ["done", "failed", "cancelled"],
+    "InputStatus": [status.value for status in InputStatus],
+    "InputFormat": ["jsonl"],
+    "Region": REGIONS,
+    "TaskType": ["chat", "embed", "decide"],
+    "FailureCode": ["invalid_input", "internal_error"],
+}
+
+_FOLLOWERS = {
+    "createInput": ("getInput", "submitJob"),
+    "getInput": ("submitJob",),
+    "submitJob": ("getJob", "approveJob", "cancelJob", "getResult", "deleteData"),
+    "getJob": ("approveJob", "cancelJob", "getResult", "deleteData"),
+    "approveJob": ("getJob", "cancelJob", "getResult", "deleteData"),
+    "cancelJob": ("getJob", "getResult", "deleteData"),
+    "getResult": ("deleteData",),
+    "deleteData": ("getJob", "getResult"),
+}
+"""Which operations take what an operation's success has named."""
+
 
 class _Api(Api):  # type: ignore[misc] # see the import
     """flask-smorest without its error handlers (``api.errors`` answers every fault) and without parts not used here."""
 
-    ERROR_SCHEMA = ErrorSchema
+    ERROR_SCHEMA = ErrorBodySchema
 
     def _register_error_handlers(self) -> None:
         pass
@@ -139,7 +164,8 @@ def register_documented_routes(app: Flask, origins: Mapping[str, str]) -> None:
         api.register_field(field, json_type, json_format)
     api.spec.components.security_scheme("bearer", _SECURITY)
     for name, (description, json_type, example) in _HEADERS.items():
-        header = {"description": description, "schema": {"type": json_type}, "example": example}
+        header = {"description": description, "required": True}
+        header |= {"schema": {"type": json_type}, "example": example}
         api.spec.components.header(name, header)
     for blueprint in (inputs, jobs):
         api.register_blueprint(blueprint)
@@ -154,6 +180,7 @@ def _describe(document: dict[str, Any]) -> dict[str, Any]:
         for method, operation in path.items():
             if method != "parameters":
                 _describe_operation(operation)
+    _share_enums(document["components"]["schemas"])
     fallback = document["components"]["responses"]["DEFAULT_ERROR"]
     fallback |= {"description": "Any other fault, in the same shape.", "headers": refer_to_headers(0)}
     return document
@@ -165,6 +192,42 @@ def _describe_operation(operation: dict[str, Any]) -> None:
     operation["responses"] = dict(sorted(operation["responses"].items()))
     if "requestBody" in operation:
         operation["requestBody"]["content"]["application/json"]["examples"] = _BODIES[name]
+    links = _make_links(name)
+    for status in operation["responses"].keys() & {"200", "202"}:
+        operation["responses"][status]["links"] = links
+
+
+def _share_enums(schemas: dict[str, Any]) -> None:
+    """Give each closed set of values one schema of its own, so that a generator makes one type of it, by a name of use."""
+    shared = {frozenset(values): name for name, values in _ENUMS.items()}
+    for schema in list(schemas.values()):
+        for field, held in schema.get("properties", {}).items():
+            name = shared.get(frozenset(held.get("enum", ())) - {None})
+            if name is not None:
+                schema["properties"][field] = _refer_to_enum(name, held)
+    schemas.update({name: {"type": "string", "enum": list(values)} for name, values in _ENUMS.items()})
+
+
+def _refer_to_enum(name: str, field: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in field.items() if key not in {"type", "enum"}}
+    reference = {"$ref": f"#/components/schemas/{name}"}
+    return kept | ({"anyOf": [reference, {"type": "null"}]} if None in field["enum"] else reference)
+
+
+def _make_links(name: str) -> dict[str, dict[str, Any]]:
+    """Return what can be asked next with a success of this operation; a submit takes either name of its input."""
+    links: dict[str, dict[str, Any]] = {}
+    for follower in _FOLLOWERS[name]:
+        if follower == "submitJob":
+            for field, source in (("input_id", "id"), ("input_s3_uri", "input_s3_uri")):
+                taken = {"requestBody": {field: f"$response.body#/{source}"}}
+                text = f"`{source}` is the new job's `{field}`; a `model` goes with it."
+                links[f"{follower}By_{field}"] = {"operationId": follower, **taken, "description": text}
+        else:
+            parameter = "input_id" if follower == "getInput" else "job_id"
+            taken = {"parameters": {parameter: "$response.body#/id"}}
+            links[follower] = {"operationId": follower, **taken, "description": f"`id` is the `{parameter}`."}
+    return links
 
 
 def render_json(document: dict[str, Any]) -> str:

@@ -60,7 +60,7 @@ class FaultSchema(AnswerSchema):
     message = String(metadata=about("The same sentence as detail.", example="no job has this id"))
 
 
-class ErrorSchema(Schema):
+class ErrorBodySchema(Schema):
     """The body of every error."""
 
     class Meta:

@@ -11,7 +11,7 @@ from api.fields import StrictBoolean, StrictInteger, StrictNumber, Timestamp
 from api.schema import JOB_ID, TIME, AnswerSchema, about
 
 
-class JobStatusSchema(AnswerSchema):
+class ChangedJobSchema(AnswerSchema):
     """A job after something was done to it."""
 
     id = String(metadata=about("The job's id.", example=JOB_ID))
@@ -21,7 +21,7 @@ class JobStatusSchema(AnswerSchema):
     )
 
 
-class JobSchema(JobStatusSchema):
+class JobSchema(ChangedJobSchema):
     """Answer of ``GET /jobs/{id}``."""
 
     est_input_tok = StrictInteger(allow_none=True, metadata=about("Estimated input tokens.", example=120000))

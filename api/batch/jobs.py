@@ -11,7 +11,7 @@ from anex.jobs.delete import delete_data
 from anex.jobs.read import get_job
 from anex.jobs.result import get_result
 from anex.jobs.submit import submit_job
-from api.batch.job_schemas import DeletionSchema, JobSchema, JobStatusSchema, ResultSchema
+from api.batch.job_schemas import ChangedJobSchema, DeletionSchema, JobSchema, ResultSchema
 from api.batch.submit_schema import SubmitRequestSchema
 from api.blueprint import ApiBlueprint
 from api.context import caller, services
@@ -30,8 +30,8 @@ jobs = ApiBlueprint("jobs", __name__, url_prefix="/batch/v1", description="One m
     "/jobs",
     "submitJob",
     body=SubmitRequestSchema,
-    answer=JobStatusSchema,
-    errors=(400, 402, 403, 404, 409, 413, 421, 429),
+    answer=ChangedJobSchema,
+    errors=(400, 402, 403, 404, 409, 413, 421, 429, 501),
 )
 def submit(asked: SubmitRequest) -> Job:
     """Submit a job: an input and a model."""
@@ -44,13 +44,15 @@ def read(job_id: str) -> Job:
     return get_job(services(), caller(), job_id)
 
 
-@jobs.endpoint("POST", "/jobs/<job_id>/approve", "approveJob", answer=JobStatusSchema, errors=(402, 404, 409))
+@jobs.endpoint(
+    "POST", "/jobs/<job_id>/approve", "approveJob", answer=ChangedJobSchema, errors=(402, 404, 409)
+)
 def approve(job_id: str) -> Job:
     """Approve the estimate: it is held on the balance, and paid work starts."""
     return approve_job(services(), caller(), job_id)
 
 
-@jobs.endpoint("POST", "/jobs/<job_id>/cancel", "cancelJob", answer=JobStatusSchema, errors=(404, 409))
+@jobs.endpoint("POST", "/jobs/<job_id>/cancel", "cancelJob", answer=ChangedJobSchema, errors=(404, 409))
 def cancel(job_id: str) -> Job:
     """Cancel a job; one whose rows run already answers `cancelling`."""
     return cancel_job(services(), caller(), job_id)

@@ -88,7 +88,7 @@ def test_every_operation_types_its_answers_and_errors(
             continue
         assert response["description"]
         name = response["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
-        assert (name == "Error") == (int(status) >= 400)
+        assert (name == "ErrorBody") == (int(status) >= 400)
         assert name in document["components"]["schemas"]
 
 
@@ -139,6 +139,50 @@ def test_every_answer_names_its_headers(document: dict[str, Any], path: str, met
         assert set(response["headers"]) == {"X-Request-Id"} | more.get(status, set())
         for header in response["headers"].values():
             assert resolve(document, header)["description"]
+            assert resolve(document, header)["required"]
+
+
+LINKS = {
+    "createInput": {"getInput", "submitJob by input_id", "submitJob by input_s3_uri"},
+    "getInput": {"submitJob by input_id", "submitJob by input_s3_uri"},
+    "submitJob": {"getJob", "approveJob", "cancelJob", "getResult", "deleteData"},
+    "getJob": {"approveJob", "cancelJob", "getResult", "deleteData"},
+    "approveJob": {"getJob", "cancelJob", "getResult", "deleteData"},
+    "cancelJob": {"getJob", "getResult", "deleteData"},
+    "getResult": {"deleteData"},
+    "deleteData": {"getJob", "getResult"},
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_success_leads_on(document: dict[str, Any], name: str) -> None:
+    """A link takes a field that the answer has, and gives it to a parameter or a body's field of the operation it names."""
+    path, method = OPERATIONS[name]
+    responses = document["paths"][path][method]["responses"]
+
+    for status, answer in responses.items():
+        links = answer.get("links", {})
+        assert {describe_link(link) for link in links.values()} == (LINKS[name] if status < "3" else set())
+        for link in links.values():
+            assert link["description"]
+            answered = resolve(document, answer["content"]["application/json"]["schema"])["properties"]
+            target_path, target_method = OPERATIONS[link["operationId"]]
+            target = document["paths"][target_path]
+            for field, source in {**link.get("parameters", {}), **link.get("requestBody", {})}.items():
+                assert source.removeprefix("$response.body#/") in answered
+                assert field in name_what_is_taken(document, target, target_method)
+
+
+def describe_link(link: dict[str, Any]) -> str:
+    return " by ".join([link["operationId"], *link.get("requestBody", ())])
+
+
+def name_what_is_taken(document: dict[str, Any], path: dict[str, Any], method: str) -> set[str]:
+    parameters = {parameter["name"] for parameter in path.get("parameters", [])}
+    if "requestBody" not in path[method]:
+        return parameters
+    body = path[method]["requestBody"]["content"]["application/json"]["schema"]
+    return parameters | set(resolve(document, body)["properties"])
 
 
 def resolve(document: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
@@ -163,7 +207,7 @@ def walk_examples(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any
     for name, header in document["components"]["headers"].items():
         yield name, header["schema"], header["example"]
     for name, schema in document["components"]["schemas"].items():
-        for field, field_schema in schema["properties"].items():
+        for field, field_schema in schema.get("properties", {}).items():
             for example in field_schema.get("examples", []):
                 yield f"{name}.{field}", field_schema, example
 
