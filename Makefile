@@ -19,7 +19,7 @@ export ANEX_ENGINE_PYTHON
 .DELETE_ON_ERROR:
 # Steps come in the order they are written, with -j too: the tests share two cores as it is.
 .NOTPARALLEL:
-.PHONY: help setup engine demo up test test-fast test-engine coverage check format lock bench faults clean distclean
+.PHONY: help setup engine demo up test test-fast test-outside test-engine coverage check format lock bench faults clean distclean
 
 help: ## List these commands
 	@$(PYTHON) -c "import re; [print(f'make {name:<14}{text}') for name, text in re.findall(r'^([a-z-]+):.*## (.+)', open('Makefile').read(), re.M)]"
@@ -55,13 +55,16 @@ up: setup engine ## Run the whole service on this machine, until Ctrl-C
 test: test-fast test-engine ## Run every test, in two phases
 
 test-fast: setup ## Phase one: everything that needs no model, on two processes
-	$(PYTEST) -n 2 -m "not engine" $(PYTEST_ARGS)
+	$(PYTEST) -n 2 -m "not engine and not outside" $(PYTEST_ARGS)
+
+test-outside: setup ## The API under faults and as generated clients, curl and raw HTTP use it; some minutes
+	$(PYTEST) -m outside $(PYTEST_ARGS)
 
 test-engine: setup engine ## Phase two: tests against a real model server, one after another
 	$(PYTEST) -m engine $(PYTEST_ARGS)
 
 coverage: setup ## Phase one with branch coverage
-	$(PYTEST) -n 2 -m "not engine" --cov --cov-report=term-missing $(PYTEST_ARGS)
+	$(PYTEST) -n 2 -m "not engine and not outside" --cov --cov-report=term-missing $(PYTEST_ARGS)
 
 check: setup ## Formatting, lint, types, import contracts
 	$(BIN)/ruff format --check .

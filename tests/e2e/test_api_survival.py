@@ -98,6 +98,9 @@ class Trickle:
                 self.answers.append(Answer(kind, answer.status_code, retry_after, answer.json()))
 
 
+pytestmark = pytest.mark.outside
+
+
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStack]:
     environment = {"ANEX_API_WORKERS": str(WORKERS), "ANEX_JOBS_AWAITING_APPROVAL_MAX": "1000000"}
@@ -108,7 +111,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStack]:
     yield running
     running.flush_broker()
     running.signal(PLANNER, signal.SIGCONT)
-    running.stop()
+    running.end()
 
 
 @pytest.fixture(scope="module")

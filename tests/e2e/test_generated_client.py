@@ -38,13 +38,16 @@ ANSWERS = {
 ROWS = 7
 
 
+pytestmark = pytest.mark.outside
+
+
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStack]:
     running = LiveStack(tmp_path_factory.mktemp("live"), SUPPORT / "models.test.toml")
     running.start()
     running.become_customer()
     yield running
-    running.stop()
+    running.end()
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStack]:
     running = LiveStack(tmp_path_factory.mktemp("live"), CATALOG, idle, regions="world,eu")
     running.start()
     yield running
-    running.stop()
+    running.end()
 
 
 def ask(stack: LiveStack, method: str, path: str, body: Any = None) -> requests.Response:

@@ -47,7 +47,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory, source: TlsServer) -> Iterat
     running.start()
     running.become_customer()
     yield running
-    running.stop()
+    running.end()
 
 
 def start_job(stack: LiveStack, rows: int = ROWS) -> str:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["make_bench"]
 
 SEED = 1
-EXAMPLES = 20
+EXAMPLES = 8
 JOBS = [*Place, *[Place.COST_READY] * 4]
 """What the fuzz finds: a job at each place, and more of those that its first approval or cancel takes away."""
 
