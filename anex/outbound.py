@@ -50,8 +50,8 @@ BLOCK_BYTES = 1 << 20
 PIECE_BYTES = 1 << 16
 """What one read waits for, and what is lost of a body that is cut."""
 
-CHECK_SECONDS = 3.0
-"""For a name to resolve while a request to our API waits for the judgement."""
+CHECK_SECONDS = 1.0
+"""For names to resolve while a request to our API waits for the judgement."""
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _REPEATABLE = frozenset({"GET", "HEAD"})
@@ -129,15 +129,17 @@ class Outbound:
         self._hosts = HostGuard(resolve, policy.allowed_networks)
         self._context = make_context(policy.ca_file)
 
-    def check(self, url: str) -> None:
-        """Raise ``OutboundRefused`` for a URL that would not be called, without calling it.
+    def check(self, url: str, timeout_seconds: float = CHECK_SECONDS) -> bool:
+        """Raise ``OutboundRefused`` for a URL that would not be called, without calling it; return whether its host is known.
 
         A name that doesn't resolve, or not in time, passes: it fails when it is called. What passes is judged
-        again then, since names change.
+        again then, since names change. Without time, no name is looked up.
         """
         target = read_target(url)
         with suppress(OutboundFailed):
-            self._hosts.judge(target.host, CHECK_SECONDS)
+            self._hosts.judge(target.host, timeout_seconds)
+            return True
+        return False
 
     @contextmanager
     def request(

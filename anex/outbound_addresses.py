@@ -124,6 +124,15 @@ def _read_host(host: str) -> str:
     return name
 
 
+def _is_address(host: str) -> bool:
+    """Whether a host needs no look-up, which may be waiting behind names that don't resolve."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def system_resolve(host: str) -> list[str]:
     """Return all addresses of a host by the system's resolver; a link-local one carries its zone."""
     return [str(answer[4][0]) for answer in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
@@ -143,12 +152,13 @@ class HostGuard:
         self._threads = ThreadPoolExecutor(RESOLVER_THREADS, thread_name_prefix="resolve")
 
     def judge(self, host: str, timeout_seconds: float) -> list[Address]:
-        """Return the addresses of a host, all of which may be called.
+        """Return the addresses of a host, all of which may be called. Without time only what is an address already is judged.
 
         One bad answer refuses the name: who mixes public and private ones wants the private one tried.
         Raises ``OutboundRefused``; ``OutboundFailed`` where there is no address, in time.
         """
-        addresses = [ip_address(each) for each in dict.fromkeys(self._look_up(host, timeout_seconds))]
+        found = [host] if _is_address(host) else self._look_up(host, timeout_seconds)
+        addresses = [ip_address(each) for each in dict.fromkeys(found)]
         if not addresses:
             raise OutboundFailed(f"{host} does not resolve: check the host name")
         if not all(self._is_allowed(address) for address in addresses):
@@ -156,6 +166,8 @@ class HostGuard:
         return addresses
 
     def _look_up(self, host: str, timeout_seconds: float) -> Sequence[str]:
+        if timeout_seconds <= 0:
+            raise OutboundTimeout(f"{host} did not resolve in time: check its name servers")
         look_up = self._threads.submit(self._resolve, host)
         try:
             return look_up.result(timeout_seconds)

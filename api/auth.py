@@ -1,15 +1,17 @@
 """Who is asking, and whether they may now: judged before anything else of the request.
 
 In this order: 422 without a header, 401 for another scheme or a bad key, 429 above the rate, 503 while the API is frozen.
-Requests that show no good key count against their address. An address that sent too many of them is refused before its next key
-is looked up: guessing keys must not load Postgres. A key that was good a moment ago is looked up all the same, so that nobody is
-shut out by a neighbour behind the same address.
+A missing header and another scheme cost nothing and are told as often as they come. Keys that were looked up in vain count against
+their address: guessing keys must not load Postgres. From an address that sent too many of them, an unknown key is looked up while
+no other such key is, and refused with 429 only meanwhile, so that nobody is shut out by a neighbour behind the same address. A key
+that was good a moment ago is not held up at all.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import structlog
@@ -19,10 +21,12 @@ from anex.errors import Frozen, KeyInvalid
 from anex.orgs.authenticate import Admission, admit
 from anex.orgs.keys import hash_key
 from api.context import services
-from api.errors import ShapeInvalid
+from api.errors import RateLimitExceeded, ShapeInvalid
 from api.limits import name_address
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from flask import Flask
 
     from api.limits import RateLimit
@@ -32,6 +36,9 @@ KEYS_REMEMBERED_MAX = 10_000
 
 SERVED_WHILE_FROZEN = frozenset({"GET", "HEAD", "OPTIONS"})
 """Polling and downloads; everything else changes something."""
+
+SUSPECTS_AT_ONCE = 1
+"""Keys from addresses with too many bad ones that a process looks up at a time."""
 
 _HEADER = "Authorization"
 _HTTP_SPACE = " \t"
@@ -45,6 +52,25 @@ class Door:
         self.rate_limit = rate_limit
         self._good: OrderedDict[bytes, None] = OrderedDict()
         self._lock = threading.Lock()
+        self._suspects = threading.Semaphore(SUSPECTS_AT_ONCE)
+
+    @contextmanager
+    def pass_by(self, presented: str, address: str) -> Iterator[None]:
+        """Look a key up in the block. Raises ``RateLimitExceeded`` where it must wait for others from suspect addresses."""
+        if self.knows(presented):
+            yield
+            return
+        try:
+            self.rate_limit.check("address", address)
+        except RateLimitExceeded:
+            if not self._suspects.acquire(blocking=False):
+                raise
+            try:
+                yield
+            finally:
+                self._suspects.release()
+        else:
+            yield
 
     def knows(self, presented: str) -> bool:
         """Whether this key was good when it was last looked up, here and not long ago."""
@@ -77,12 +103,7 @@ def authenticate_request() -> None:
     rate, ``Frozen`` while an operator holds the API, and ``DatabaseUnavailable`` when key or freeze can't be read.
     """
     door: Door = current_app.extensions[_DOOR]
-    address = name_address(request.remote_addr)
-    try:
-        admission = _admit(door, _read_key(), address)
-    except (ShapeInvalid, KeyInvalid):
-        door.rate_limit.take("address", address)
-        raise
+    admission = _admit(door, _read_key(), name_address(request.remote_addr))
     g.caller = admission.caller
     structlog.contextvars.bind_contextvars(org_id=g.caller.org_id, key_id=g.caller.key_id)
     door.rate_limit.take("key", g.caller.key_id)
@@ -101,12 +122,13 @@ def _read_key() -> str:
 
 
 def _admit(door: Door, presented: str, address: str) -> Admission:
-    if not door.knows(presented):
-        door.rate_limit.check("address", address)
-    try:
-        admission = admit(services().database, presented)
-    except KeyInvalid:
-        door.forget(presented)
-        raise
+    with door.pass_by(presented, address):
+        try:
+            admission = admit(services().database, presented)
+        except KeyInvalid:
+            door.forget(presented)
+            with suppress(RateLimitExceeded):  # it is counted for the next one; this one is known to be bad
+                door.rate_limit.take("address", address)
+            raise
     door.remember(presented)
     return admission

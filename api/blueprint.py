@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from flask import request
 from flask_smorest import Blueprint  # type: ignore[import-untyped] # the library ships no types
 
 from api.auth import authenticate_request
 from api.body import BodyParser
-from api.schema import ErrorBodySchema
+from api.schema import ErrorBodySchema, NothingSchema
 
 if TYPE_CHECKING:
     from marshmallow import Schema
@@ -42,6 +44,9 @@ _MEANINGS = {
     ),
 }
 
+_BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods whose bodies mean nothing and are passed over; every other one's is judged."""
+
 _EVERY = ("X-Request-Id",)
 _HEADERS = {401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retry-After",)}
 """What an answer carries beside its body; ``api.openapi`` says what each means."""
@@ -50,6 +55,17 @@ _HEADERS = {401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retry-Afte
 def refer_to_headers(status: int) -> dict[str, Any]:
     """Return the headers of a status as the document names them."""
     return {name: {"$ref": f"#/components/headers/{name}"} for name in (*_EVERY, *_HEADERS.get(status, ()))}
+
+
+def _refuse_fields(route: Route) -> Callable[..., Any]:
+    """Judge the body of a route that takes none like any other. The document doesn't speak of it: clients send nothing."""
+
+    @wraps(route)
+    def refusing(**named: Any) -> Any:
+        ApiBlueprint.ARGUMENTS_PARSER.parse(NothingSchema(), request, location="json")
+        return route(**named)
+
+    return refusing
 
 
 class ApiBlueprint(Blueprint):  # type: ignore[misc] # see the import
@@ -78,7 +94,10 @@ class ApiBlueprint(Blueprint):  # type: ignore[misc] # see the import
         """
 
         def decorate(route: Route) -> Route:
-            view: Any = route if body is None else self.arguments(body)(route)
+            if body is not None:
+                view: Any = self.arguments(body)(route)
+            else:
+                view = route if method in _BODILESS else _refuse_fields(route)
             view = self.response(200, answer, description="Done.", headers=refer_to_headers(200))(view)
             if accepted is not None:
                 headers = refer_to_headers(202)

@@ -1,7 +1,8 @@
 """How gunicorn runs the API: ``gunicorn --config python:api.gunicorn_conf api.wsgi:app``. Its address comes from the settings.
 
-Threads suit requests that wait for Postgres and S3. The application is loaded by each worker, after the fork: pools and their
-threads don't survive one. A worker ends after some 20,000 requests, each at another count: nothing that leaks grows for ever.
+Threads suit requests that wait for Postgres and S3; one gets a request when all of it is here (``api.worker``). The application is
+loaded by each worker, after the fork: pools and their threads don't survive one. A worker ends after some 20,000 requests, each at
+another count: nothing that leaks grows for ever.
 
 Where ``ANEX_METRICS_PORT`` is set, the workers count in files below the data folder and the parent serves the sums at a port of
 their own, never at the public one. A file belongs to a worker's place, not to its process: who comes next in that place counts on
@@ -24,8 +25,14 @@ _counts_folder = _settings.data_dir / "metrics" / f"api-{_settings.api_port}"
 
 bind = f"{_settings.api_host}:{_settings.api_port}"
 workers = _settings.api_workers
-worker_class = "gthread"
+worker_class = "api.worker.BufferingWorker"
 threads = 8
+worker_connections = (
+    500  # a process has 1,024 file descriptors as a rule, and Postgres, S3 and sources need theirs
+)
+# Kept connections cost no thread. Who polls at the pace at which a server closes them meets resets: clients and proxies that hold
+# connections give them up after 60 s or sooner, so this side must wait longer.
+keepalive = 75
 preload_app = False
 max_requests = 20_000
 max_requests_jitter = 2_000
@@ -72,6 +79,7 @@ def pre_fork(server: Any, worker: Any) -> None:
 def post_fork(server: Any, worker: Any) -> None:
     """Answer unreadable requests in our shape, count in the file of the worker's place, and let go of the parent's port."""
     use_contract_errors()
+    worker.request_seconds = _settings.api_request_seconds
     if _settings.metrics_port is None:
         return
     from prometheus_client import values  # noqa: PLC0415 - see ``raw_env``

@@ -15,7 +15,13 @@ from gunicorn import util
 if TYPE_CHECKING:
     import socket
 
-_CODES = {414: "uri_too_long", 417: "expectation_failed", 431: "headers_too_large", 500: "internal_error"}
+_CODES = {
+    408: "request_timeout",
+    414: "uri_too_long",
+    417: "expectation_failed",
+    431: "headers_too_large",
+    500: "internal_error",
+}
 _DEFAULT_CODE = "bad_request"
 
 

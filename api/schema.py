@@ -39,6 +39,10 @@ class RequestSchema(Schema):
     error_messages = {"unknown": "unknown field"}  # noqa: RUF012 - marshmallow declares it as an instance's
 
 
+class NothingSchema(RequestSchema):
+    """The body of a request that takes none: empty, or an object without fields."""
+
+
 class AnswerSchema(Schema):
     """A body that we send: every field is present, null where it has no value. More fields may come."""
 

@@ -76,6 +76,8 @@ class Settings:
     api_host: str
     api_port: int
     api_workers: int
+    api_request_seconds: float
+    """In what time a request must have arrived."""
     rate_limit: str | None
     """Requests that one key may make, and failed ones that one address may, as ``limits`` writes it; None: no limit."""
     trusted_proxies: int
@@ -145,6 +147,7 @@ def _read_settings(reader: EnvironmentReader, data_dir: Path) -> Settings:
         api_host=reader.read("API_HOST", str, "an address", "127.0.0.1"),
         api_port=reader.read("API_PORT", _parse_port, "a port from 1 to 65535", 8000),
         api_workers=reader.count("API_WORKERS", 2),
+        api_request_seconds=reader.number("API_REQUEST_SECONDS", 30.0),
         rate_limit=reader.read("RATE_LIMIT", _parse_rate_limit, "'20 per 2 second' or 'off'", RATE_LIMIT),
         trusted_proxies=reader.read("TRUSTED_PROXIES", _parse_proxies, "a whole number, 0 or more", 0),
         metrics_host=reader.read("METRICS_HOST", str, "an address", "127.0.0.1"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from anex.errors import RequestRefused, SourceTooLarge
@@ -11,17 +14,25 @@ from anex.inputs.source import find_advertised_size
 from anex.inputs.store import insert_copy, insert_upload
 from anex.ledger.store import require_credits
 from anex.object_keys import input_key
-from anex.outbound import OutboundRefused
+from anex.outbound import CHECK_SECONDS, OutboundRefused
 from anex.residency import choose_region
 from anex.sealing import new_signing_secret
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from anex.inputs.model import InputRequest
     from anex.orgs.model import Caller
     from anex.regions import Region
     from anex.services import Services
 
 DEFAULT_FORMAT = "jsonl"
+
+LOOK_UPS_AT_ONCE = 3
+"""Requests of a process that may wait for name servers. With those that wait for sources they are fewer than the threads of the
+API, which must never all wait for strangers' machines. Further ones look nothing up: a forbidden name fails the copy then."""
+
+_look_ups = threading.BoundedSemaphore(LOOK_UPS_AT_ONCE)
 
 
 def create_input(services: Services, caller: Caller, request: InputRequest) -> CreatedInput:
@@ -30,21 +41,20 @@ def create_input(services: Services, caller: Caller, request: InputRequest) -> C
     Raises, in the order of the checks: ``RequestRefused``, ``RegionForbidden``, ``RegionElsewhere``, ``BalanceTooLow``,
     ``SourceTooLarge``.
     """
-    _check_mode(services, request)
+    _check_mode(request)
+    is_source_known = _check_addresses(services, request)
     with services.database.transaction(caller.org_id) as transaction:
         region = choose_region(services, transaction, caller.org_id, request.data_residency, "input")
         require_credits(transaction, caller.org_id)
     if request.source_url is None:
         return _create_upload(services, caller, request, region)
-    _look_at_source(services, request.source_url)
+    if is_source_known:
+        _look_at_source(services, request.source_url)
     return _create_copy(services, caller, request, region)
 
 
-def _check_mode(services: Services, request: InputRequest) -> None:
+def _check_mode(request: InputRequest) -> None:
     if request.source_url is not None:
-        _check_url(services, "source_url", request.source_url)
-        if request.callback_url is not None:
-            _check_url(services, "callback_url", request.callback_url)
         return
     if request.callback_url is not None:
         raise RequestRefused(
@@ -54,11 +64,38 @@ def _check_mode(services: Services, request: InputRequest) -> None:
         raise RequestRefused('format is missing: a direct upload needs "format": "jsonl"')
 
 
-def _check_url(services: Services, field: str, url: str) -> None:
+def _check_addresses(services: Services, request: InputRequest) -> bool:
+    """Refuse URLs that would not be called; return whether the source's host is known already.
+
+    The names have one short time together: who sends one that doesn't resolve must not keep the request's thread for long.
+    """
+    urls = {"source_url": request.source_url, "callback_url": request.callback_url}
+    known = set()
+    with _time_for_look_ups() as seconds:
+        deadline = time.monotonic() + seconds
+        for field, url in urls.items():
+            if url is not None and _check_url(services, field, url, deadline - time.monotonic()):
+                known.add(field)
+    return "source_url" in known
+
+
+def _check_url(services: Services, field: str, url: str, timeout_seconds: float) -> bool:
     try:
-        services.outbound.check(url)
+        return services.outbound.check(url, timeout_seconds)
     except OutboundRefused as refused:
         raise RequestRefused(f"{field}: {refused.message}") from refused
+
+
+@contextmanager
+def _time_for_look_ups() -> Iterator[float]:
+    """Yield how long names may be looked up in the block: not at all while many others do."""
+    if not _look_ups.acquire(blocking=False):
+        yield 0.0
+        return
+    try:
+        yield CHECK_SECONDS
+    finally:
+        _look_ups.release()
 
 
 def _look_at_source(services: Services, url: str) -> None:

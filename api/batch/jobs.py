@@ -45,14 +45,14 @@ def read(job_id: str) -> Job:
 
 
 @jobs.endpoint(
-    "POST", "/jobs/<job_id>/approve", "approveJob", answer=ChangedJobSchema, errors=(402, 404, 409)
+    "POST", "/jobs/<job_id>/approve", "approveJob", answer=ChangedJobSchema, errors=(402, 404, 409, 413)
 )
 def approve(job_id: str) -> Job:
     """Approve the estimate: it is held on the balance, and paid work starts."""
     return approve_job(services(), caller(), job_id)
 
 
-@jobs.endpoint("POST", "/jobs/<job_id>/cancel", "cancelJob", answer=ChangedJobSchema, errors=(404, 409))
+@jobs.endpoint("POST", "/jobs/<job_id>/cancel", "cancelJob", answer=ChangedJobSchema, errors=(404, 409, 413))
 def cancel(job_id: str) -> Job:
     """Cancel a job; one whose rows run already answers `cancelling`."""
     return cancel_job(services(), caller(), job_id)
@@ -70,7 +70,7 @@ def result(job_id: str) -> ResultLink:
     "deleteData",
     answer=DeletionSchema,
     accepted="The data is deleted once the job has stopped.",
-    errors=(404, 409),
+    errors=(404, 409, 413),
 )
 def delete(job_id: str) -> tuple[Deletion, HTTPStatus]:
     """Delete a job's input and result now; a job in flight is cancelled first."""

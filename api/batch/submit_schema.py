@@ -87,10 +87,10 @@ class SubmitRequestSchema(RequestSchema):
         ),
     )
 
-    @validates_schema
-    def check_pairs(self, data: Mapping[str, Any], **_kwargs: Any) -> None:
-        """Refuse two names of the input, none, and two different caps."""
-        if ("input_id" in data) == ("input_s3_uri" in data):
+    @validates_schema(pass_original=True, skip_on_field_errors=False)
+    def check_pairs(self, data: Mapping[str, Any], original: Mapping[str, Any], **_kwargs: Any) -> None:
+        """Refuse two names of the input, none, and two different caps, whatever else is wrong."""
+        if ("input_id" in original) == ("input_s3_uri" in original):
             raise ValidationError("give exactly one of input_id and input_s3_uri", "input_id")
         caps = {data[name] for name in ("max_output_tokens", "max_tokens") if name in data}
         if len(caps) > 1:

@@ -109,7 +109,56 @@ def test_the_two_names_of_the_cap_may_agree_but_not_differ(tenant: Tenant) -> No
 def test_several_faults_are_told_at_once(tenant: Tenant) -> None:
     response = tenant.call("POST", "/jobs", {"max_tokens": "5", "colour": "blue"})
 
-    assert set(response.get_json()["errors"]) == {"model", "max_tokens", "colour"}
+    assert set(response.get_json()["errors"]) == {"input_id", "model", "max_tokens", "colour"}
+
+
+@pytest.mark.parametrize("body", [{}, {"model": None, "input_id": None}])
+def test_everything_that_is_missing_is_told_at_once(tenant: Tenant, body: dict[str, Any]) -> None:
+    """The input was told of only when the model was there."""
+    response = tenant.call("POST", "/jobs", body)
+
+    assert response.get_json()["errors"] == {
+        "input_id": ["give exactly one of input_id and input_s3_uri"],
+        "model": ["this field is required"],
+    }
+
+
+TAKES_NONE = [("POST", "/jobs/x/approve"), ("POST", "/jobs/x/cancel"), ("DELETE", "/jobs/x/data")]
+
+
+@pytest.mark.parametrize(("method", "path"), TAKES_NONE)
+@pytest.mark.parametrize(
+    ("raw", "status", "named"),
+    [
+        (b"", 404, None),
+        (b" \n", 404, None),
+        (b"{}", 404, None),
+        (b'{"x": null}', 404, None),
+        (b'{"x": 1}', 422, "x"),
+        (b"{", 422, "body"),
+        (b"[]", 422, "body"),
+        (b"null", 422, "body"),
+        (b" " * ((1 << 20) + 1), 413, None),
+    ],
+)
+def test_a_body_is_judged_where_none_is_expected(
+    tenant: Tenant, method: str, path: str, raw: bytes, status: int, named: str | None
+) -> None:
+    """``approve`` took any body without a word."""
+    response = tenant.app.test_client().open(
+        f"/batch/v1{path}", method=method, data=raw, headers={"Authorization": f"Bearer {tenant.key}"}
+    )
+
+    assert response.status_code == status
+    assert list(response.get_json().get("errors", {})) == ([] if named is None else [named])
+
+
+def test_the_body_of_a_get_means_nothing(tenant: Tenant) -> None:
+    response = tenant.app.test_client().get(
+        "/batch/v1/jobs/x", data=b"{", headers={"Authorization": f"Bearer {tenant.key}"}
+    )
+
+    assert response.status_code == 404
 
 
 def test_an_unknown_fields_long_name_is_cut(tenant: Tenant) -> None:

@@ -201,6 +201,14 @@ def test_each_answer_is_counted_under_names_that_no_client_makes_up(
     assert REGISTRY.get_sample_value("anex_http_requests_total", names) == before + 1
 
 
+@pytest.mark.parametrize("method", ["PUT", "TRACE", "CONNECT", "PROPFIND", "ODD"])
+def test_any_other_method_is_405_and_says_which_ones_there_are(tenant: Tenant, method: str) -> None:
+    response = tenant.call(method, "/jobs")
+
+    assert (response.status_code, response.get_json()["error"]["code"]) == (405, "method_not_allowed")
+    assert set(response.headers["Allow"].split(", ")) == {"POST", "OPTIONS"}
+
+
 @pytest.mark.parametrize("path", ["/healthz", "/batch/v1/jobs", "/nothing"])
 def test_a_sane_request_id_comes_back(app: Flask, path: str) -> None:
     response = app.test_client().get(path, headers={"X-Request-Id": "a-Z.0_9"})

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import socket
-import socketserver
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import urlsplit
 
 import pytest
@@ -15,9 +14,10 @@ import redis
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from anex.db import Database
+from anex.errors import KeyInvalid
 from api.app import create_app
 from api.limits import BREAKER_SECONDS, RedisRateLimit
+from tests.support.relay import Relay
 from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
@@ -185,12 +185,14 @@ def test_what_is_kept_expires_and_holds_no_secret(
     ("headers", "status"),
     [({}, 422), ({"Authorization": "Basic dTpw"}, 401), ({"Authorization": "Bearer sk-guessed"}, 401)],
 )
-def test_an_address_is_refused_above_its_rate_of_requests_without_a_good_key(
+def test_what_is_wrong_with_the_key_is_told_before_the_rate(
     limited: Flask, headers: dict[str, str], status: int
 ) -> None:
-    assert [knock(limited, **headers).status_code for _ in range(3)] == [status] * 3
+    """An address with many bad keys was answered 429, even where no key was sent."""
+    for _ in range(4):
+        knock(limited, Authorization="Bearer sk-guessed")
 
-    assert_refused(knock(limited, **headers))
+    assert [knock(limited, **headers).status_code for _ in range(4)] == [status] * 4
 
 
 def test_good_requests_do_not_count_against_the_address(
@@ -200,22 +202,44 @@ def test_good_requests_do_not_count_against_the_address(
         tenant = make_tenant(on=limited)
         assert [poll(tenant).status_code for _ in range(3)] == [404] * 3
 
-    assert knock(limited).status_code == 422
+    with looked_up(limited):
+        assert guess(limited).status_code == 401
 
 
-def test_an_address_that_is_refused_costs_no_look_up_in_the_database(
-    services: Services, valkey_url: str, valkey: redis.Redis
-) -> None:
-    valkey.flushdb()
-    away = Database("postgresql://anex_api@127.0.0.1:1/anex", connect_timeout_seconds=1).open()
-    app = create_app(replace(services, database=away), rate_limit=RedisRateLimit(valkey_url, THREE))
-    try:
-        for _ in range(3):
-            knock(app)
+def guess(app: Flask, **headers: str) -> TestResponse:
+    return knock(app, Authorization="Bearer sk-guessed", **headers)
 
-        assert_refused(knock(app, Authorization="Bearer sk-guessed"))
-    finally:
-        away.close()
+
+@contextmanager
+def looked_up(app: Flask, **headers: str) -> Iterator[None]:
+    """Have a guessed key looked up for as long as the block takes, if it is let through."""
+    begun, over = threading.Event(), threading.Event()
+
+    def wait_and_refuse(*_: object) -> NoReturn:
+        begun.set()
+        assert over.wait(FAR_BELOW_A_HANG_SECONDS)
+        raise KeyInvalid("no such key")
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as threads:
+        patch.setattr("api.auth.admit", wait_and_refuse)
+        guessed = threads.submit(guess, app, **headers)
+        try:
+            assert begun.wait(FAR_BELOW_A_HANG_SECONDS)
+            patch.undo()
+            yield
+        finally:
+            over.set()
+        assert guessed.result().status_code == 401
+
+
+def test_bad_keys_of_a_suspect_address_are_looked_up_one_at_a_time(limited: Flask) -> None:
+    for _ in range(3):
+        guess(limited)
+
+    with looked_up(limited):
+        assert_refused(guess(limited))
+        assert knock(limited).status_code == 422
+    assert guess(limited).status_code == 401
 
 
 def test_a_good_key_is_not_shut_out_by_its_neighbours(
@@ -225,10 +249,12 @@ def test_a_good_key_is_not_shut_out_by_its_neighbours(
     known, unknown = make_tenant(on=limited), make_tenant(on=limited)
     poll(known)
     for _ in range(4):
-        knock(limited)
+        guess(limited)
 
-    assert poll(known).status_code == 404
-    assert_refused(poll(unknown))
+    with looked_up(limited):
+        assert poll(known).status_code == 404
+        assert_refused(poll(unknown))
+    assert poll(unknown).status_code == 404
 
 
 def test_a_key_that_was_good_is_no_way_in_once_it_is_revoked(
@@ -238,23 +264,25 @@ def test_a_key_that_was_good_is_no_way_in_once_it_is_revoked(
     poll(tenant)
     change_database("UPDATE api_keys SET revoked_at = now() WHERE id = %s", tenant.key_id)
 
-    assert [poll(tenant).status_code for _ in range(3)] == [401] * 3
-    assert_refused(poll(tenant))
+    assert [poll(tenant).status_code for _ in range(4)] == [401] * 4
+    with looked_up(limited):
+        assert_refused(poll(tenant))
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/openapi.json", "/openapi.yaml"])
 def test_probes_and_the_document_have_no_limit(limited: Flask, path: str) -> None:
     for _ in range(4):
-        knock(limited)
+        guess(limited)
 
     assert [limited.test_client().get(path).status_code for _ in range(5)] == [200] * 5
 
 
 def test_a_client_can_not_choose_its_address(limited: Flask) -> None:
     for number in range(3):
-        knock(limited, X_Forwarded_For=f"192.0.2.{number}")
+        guess(limited, X_Forwarded_For=f"192.0.2.{number}")
 
-    assert_refused(knock(limited, X_Forwarded_For="192.0.2.9"))
+    with looked_up(limited):
+        assert_refused(guess(limited, X_Forwarded_For="192.0.2.9"))
 
 
 def test_behind_a_trusted_proxy_the_entry_that_it_added_is_the_address(
@@ -263,15 +291,17 @@ def test_behind_a_trusted_proxy_the_entry_that_it_added_is_the_address(
     valkey.flushdb()
     app = create_app(services, rate_limit=RedisRateLimit(valkey_url, THREE), trusted_proxies=1)
     for number in range(3):
-        knock(app, X_Forwarded_For=f"198.51.100.{number}, 192.0.2.1")
+        guess(app, X_Forwarded_For=f"198.51.100.{number}, 192.0.2.1")
 
-    assert_refused(knock(app, X_Forwarded_For="198.51.100.9, 192.0.2.1"))
-    assert knock(app, X_Forwarded_For="192.0.2.2").status_code == 422
+    with looked_up(app, X_Forwarded_For="192.0.2.1"):
+        assert_refused(guess(app, X_Forwarded_For="198.51.100.9, 192.0.2.1"))
+        assert guess(app, X_Forwarded_For="192.0.2.2").status_code == 401
 
 
 def test_without_a_limit_everything_passes(app: Flask, tenant: Tenant) -> None:
     assert {poll(tenant).status_code for _ in range(30)} == {404}
-    assert {knock(app).status_code for _ in range(30)} == {422}
+    with looked_up(app):
+        assert {guess(app).status_code for _ in range(30)} == {401}
 
 
 def test_requests_pass_while_redis_is_gone_and_that_is_counted_and_logged_once(
@@ -315,34 +345,6 @@ def test_a_redis_that_hangs_is_not_waited_for_long(black_hole: socket.socket) ->
     asker.join(FAR_BELOW_A_HANG_SECONDS)
 
     assert not asker.is_alive()
-
-
-class Relay(socketserver.ThreadingTCPServer):
-    """Hands bytes on to a server, so that it is reached at another port."""
-
-    allow_reuse_address = True
-    daemon_threads = True
-
-    def __init__(self, port: int, target: tuple[str, int]) -> None:
-        super().__init__(("127.0.0.1", port), _RelayConnection)
-        self.target = target
-
-
-class _RelayConnection(socketserver.BaseRequestHandler):
-    server: Relay
-
-    def handle(self) -> None:
-        with socket.create_connection(self.server.target) as behind:
-            answers = threading.Thread(target=hand_on, args=(behind, self.request), daemon=True)
-            answers.start()
-            hand_on(self.request, behind)
-            answers.join()
-
-
-def hand_on(source: socket.socket, to: socket.socket) -> None:
-    while data := source.recv(65536):
-        to.sendall(data)
-    to.shutdown(socket.SHUT_WR)
 
 
 def test_the_limit_holds_again_once_redis_is_back(
