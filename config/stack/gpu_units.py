@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from config.stack.supervisor import Supervisor
 
 _LOOK_SECONDS = 1.0
+_IDLE_SECONDS = 5.0
+"""How long a unit without work keeps its place from a model that waits: between two jobs it would start in vain."""
 _PARDON_SECONDS = 30.0
 """How long a model whose unit failed gives way to other models that wait."""
 
@@ -80,21 +82,25 @@ class UnitsOnDemand:
         describe: Callable[[WantedUnit], ServiceSpec],
         *,
         units_max: int = 1,
+        idle_seconds: float = _IDLE_SECONDS,
         always_shown: Sequence[ServiceStatus] = (),
     ) -> None:
         self._supervisor = supervisor
         self._waiting = waiting
         self._describe = describe
         self._units_max = units_max
+        self._idle_seconds = idle_seconds
         self._always_shown = tuple(always_shown)
         self._places: dict[WantedUnit, str] = {}
         self._pardoned_at: dict[WantedUnit, float] = {}
+        self._worked_at: dict[WantedUnit, float] = {}
 
     def tick(self) -> None:
         """Free the places of units that ended, give way to models that wait, fill free places."""
         waiting = list(self._waiting())
         self._places = {model: name for model, name in self._places.items() if self._supervisor.has(name)}
         self._drop_failed(waiting)
+        self._drop_idle(waiting)
         line = [model for model in waiting if model not in self._places]
         line.sort(key=lambda model: self._pardoned_at.get(model, 0.0) > time.monotonic())
         while line and len(self._places) < self._units_max:
@@ -107,6 +113,19 @@ class UnitsOnDemand:
         spec = self._describe(model)
         self._supervisor.add(spec)
         self._places[model] = spec.name
+        self._worked_at[model] = time.monotonic()
+
+    def _drop_idle(self, waiting: list[WantedUnit]) -> None:
+        """Let a unit whose model has had no work for a while make room for one that has."""
+        now = time.monotonic()
+        self._worked_at.update((model, now) for model in waiting if model in self._places)
+        others = sum(model not in self._places for model in waiting)
+        free = self._units_max - len(self._places)
+        for model, name in list(self._places.items()):
+            if others > free and now - self._worked_at[model] >= self._idle_seconds:
+                self._supervisor.remove(name)
+                del self._places[model]
+                free += 1
 
     def _drop_failed(self, waiting: list[WantedUnit]) -> None:
         """Let a unit that failed keep its place only while its model has work and no other waits."""

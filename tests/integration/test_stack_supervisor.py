@@ -130,8 +130,12 @@ def test_a_child_that_ends_is_started_again_with_growing_delays(start: Callable[
     run.wait_for("weak       ended with exit code 3; again in 0.5 s")
     run.wait_for("weak       ended with exit code 3; again in 1.0 s")
     run.wait_for("weak       ended with exit code 3; again in 2.0 s")
-    (service,) = read_status(run.folder).services
-    assert (service.state, service.detail) == ("restarting", "exit code 3")
+
+    def is_told() -> bool:
+        (service,) = read_status(run.folder).services
+        return (service.state, service.detail) == ("restarting", "exit code 3")
+
+    wait_until(is_told, what="its status tells of it too")  # which is written after the line
 
 
 def test_what_a_dead_child_left_is_killed_before_it_starts_again(start: Callable[..., StackRun]) -> None:
@@ -321,6 +325,24 @@ def test_one_gpu_unit_runs_at_a_time_and_the_status_says_which_model_waits(super
         return set(step(supervisor, units)) == {"gpu-b"}
 
     wait_until(let_a_end, what="a went idle and b started")
+
+
+def test_an_idle_gpu_unit_makes_room_for_a_model_that_waits(supervisor: Supervisor) -> None:
+    """It kept its place until its own idle time was over, or for ever where that was switched off."""
+    line = Line("a")
+    units = UnitsOnDemand(
+        supervisor,
+        line,
+        lambda wanted: describe(f"gpu-{wanted.model}", SLEEP, until_success=True),
+        idle_seconds=0.05,
+    )
+    assert set(step(supervisor, units)) == {"gpu-a"}
+    line.models = ()
+    assert set(step(supervisor, units)) == {"gpu-a"}
+    line.models = ("a", "b")
+    assert set(step(supervisor, units)) == {"gpu-a"}
+    line.models = ("b",)
+    wait_until(lambda: set(step(supervisor, units)) == {"gpu-b"}, what="b has the place")
 
 
 def test_a_failing_gpu_unit_gives_way_to_a_model_that_waits(supervisor: Supervisor) -> None:
