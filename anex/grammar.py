@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anex.errors import GrammarBusy
+from anex.grammar_reasons import describe_reason
 from anex.grammar_wire import MESSAGE_MAX_BYTES, pack, receive
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 START_MAX_SECONDS = 20.0
 """How long a child may take to load the backend: 0.2 s on an idle machine."""
-REASON_MAX_CHARACTERS = 300
 TRIES_MAX = 2
 """A death may have another cause than the schema (a person's kill): a second child decides, within the same time limit."""
 
@@ -34,7 +34,6 @@ _TOO_COSTLY = (
 )
 _BUSY = "response_format could not be checked now; try again in a moment"
 _JSON_OBJECT = '{"type": "object"}'
-_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 class _Died(Exception):
@@ -227,14 +226,5 @@ def _write_schema(response_format: Mapping[str, Any]) -> bytes:
 def _say(answer: Mapping[str, Any]) -> str | None:
     """Return the sentence for an answer."""
     if answer["reason"] is not None:
-        return f"response_format.json_schema.schema can't be compiled: {_tidy(answer['reason'])}"
+        return f"response_format.json_schema.schema can't be compiled: {describe_reason(answer['reason'])}"
     return _TOO_COSTLY if answer["too_costly"] else None
-
-
-def _tidy(reason: str) -> str:
-    """Return a reason of the backend's as one line, without the dump of its state and its own name for the schema."""
-    text = " ".join(reason.partition("<state>")[0].split()).replace("json-schema:///", "")
-    if text.startswith("NoExtension"):  # its word for a grammar that allows no first token
-        return "no answer can satisfy it"
-    text = "".join(character if character.isprintable() else _REPLACEMENT for character in text)
-    return text if len(text) <= REASON_MAX_CHARACTERS else text[: REASON_MAX_CHARACTERS - 1] + "…"

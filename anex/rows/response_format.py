@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from jsonschema import Draft202012Validator, validators
-from jsonschema.exceptions import SchemaError, ValidationError
+from jsonschema.exceptions import ValidationError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from anex.rows.faults import quote
+from anex.rows.schema_keywords import NAMED, find_invalid_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -43,8 +44,8 @@ _COUNTS = frozenset(
 )
 _DATA = frozenset({"const", "default", "enum", "examples"})
 """Keywords whose values are no schemas: a ``minItems`` in them asks for nothing."""
-_NAMED = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
-"""Keywords whose objects hold schemas under names: a property may be called ``enum``."""
+_BACKEND_OPTIONS = "x-guidance"
+"""At a schema's root the grammar backend takes its own options from it: a caller has no business to set them."""
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 """An escaped NUL in JSON text; after an uneven number of backslashes it is one itself."""
 _SCHEMA_PLACE = "response_format.json_schema.schema"
@@ -90,13 +91,12 @@ def _find_content_fault(definition: Mapping[str, Any]) -> str | None:
         return f"{_SCHEMA_PLACE} must be an object"
     if _is_too_deep(schema):
         return f"{_SCHEMA_PLACE} nests deeper than {SCHEMA_DEPTH_MAX} levels"
+    if _BACKEND_OPTIONS in schema:
+        return f"{_SCHEMA_PLACE} holds the field '{_BACKEND_OPTIONS}', which is no keyword of JSON Schema; remove it"
     if fault := _find_text_fault(definition) or _find_count_fault(schema):
         return fault
-    try:
-        Draft202012Validator.check_schema(schema)
-    except SchemaError as error:
-        return f"{_SCHEMA_PLACE} is not a valid JSON Schema at {_cut(error.json_path)}"
-    return None
+    place = find_invalid_place(schema)
+    return None if place is None else f"{_SCHEMA_PLACE} is not a valid JSON Schema at {_cut(place)}"
 
 
 def _is_too_deep(value: Any) -> bool:
@@ -137,7 +137,7 @@ def _find_count_fault(schema: Mapping[str, Any]) -> str | None:
             for keyword, inner in value.items():
                 if _is_over(keyword, inner):
                     return f"{_SCHEMA_PLACE}{_cut(_join(path))}.{keyword} is over {COUNT_MAX}"
-                if keyword in _NAMED and isinstance(inner, dict):
+                if keyword in NAMED and isinstance(inner, dict):
                     open_schemas += ((named, (*path, keyword, name)) for name, named in inner.items())
                 elif keyword not in _DATA:
                     open_schemas.append((inner, (*path, keyword)))
@@ -202,7 +202,9 @@ def _bounded(keyword: _Keyword) -> _Keyword:
     """Wrap a keyword's check so that it counts; depth stays far below the interpreter's recursion limit."""
 
     def check(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
-        _work.steps_left -= 1
+        _work.steps_left -= (
+            len(value) if isinstance(value, list) else 1
+        )  # an enum's values are compared one by one
         if _work.steps_left < 0 or _work.depth >= STEP_DEPTH_MAX:
             raise _TooMuchWork
         _work.depth += 1

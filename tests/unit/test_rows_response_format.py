@@ -112,3 +112,11 @@ def test_a_body_of_nested_lists_or_of_many_names_is_told_apart_early() -> None:
 )
 def test_an_answer_whose_number_overflows_is_told_not_raised(value: Any, answer: str) -> None:
     assert find_answer_fault(schema(value), answer) == "the answer could not be checked against the schema"
+
+
+def test_options_of_the_grammar_backend_are_not_a_callers_to_set() -> None:
+    """They turned a schema that nothing satisfies into one that anything does."""
+    schema = {"x-guidance": {"lenient": True}, "not": {}}
+    fault = find_format_fault({"type": "json_schema", "json_schema": {"name": "n", "schema": schema}})
+    assert fault is not None
+    assert "'x-guidance', which is no keyword of JSON Schema" in fault
