@@ -22,10 +22,11 @@ TEXT_OVERHEAD_TOKENS = 2
 """Stands for the start and end markers that an embedding model reads around a text."""
 
 
-def count_byte_tokens(messages: Sequence[Mapping[str, Any]]) -> int:
-    """Count a conversation's tokens, generation prompt included; parts that are not text count nothing."""
+def count_byte_tokens(messages: Sequence[Mapping[str, Any]], *, opens_answer: bool = True) -> int:
+    """Count a conversation's tokens, by default with the generation prompt; parts that are not text count nothing."""
     text_bytes = sum(_byte_length(text) for message in messages for text in _texts(message.get("content")))
-    return text_bytes + MESSAGE_OVERHEAD_TOKENS * len(messages) + GENERATION_PROMPT_TOKENS
+    opening = GENERATION_PROMPT_TOKENS if opens_answer else 0
+    return text_bytes + MESSAGE_OVERHEAD_TOKENS * len(messages) + opening
 
 
 def count_byte_text(text: str) -> int:

@@ -2,7 +2,7 @@
 
 The rules are vLLM's (``vllm/renderers/chat_utils.py`` and ``hf.py``, 0.32): content becomes one string or a list
 of parts, whichever the template reads; a tool's answer is always a string; a tool call's arguments are an object;
-developer turns become system turns where a template knows no developers. Text parts only.
+developer turns become system turns where a template knows no developers. Of media a template reads only what they are.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ Message = dict[str, Any]
 
 def shape_message(message: Mapping[str, Any], *, as_parts: bool) -> Message:
     """Return one message as a template reads it, content as a list of parts or as one string."""
-    role = message["role"]
-    texts = _list_texts(message.get("content"))
-    parts = as_parts and role != "tool"
+    role, content = message["role"], message.get("content")
     shaped: Message = {
         "role": role,
-        "content": [{"type": "text", "text": text} for text in texts] if parts else "\n".join(texts),
+        "content": _list_parts(content) if as_parts and role != "tool" else "\n".join(_list_texts(content)),
     }
     if role == "assistant" and message.get("tool_calls"):
         shaped["tool_calls"] = [_shape_call(call) for call in message["tool_calls"]]
@@ -54,6 +52,13 @@ def _list_texts(content: str | Iterable[Mapping[str, Any]] | None) -> list[str]:
     if isinstance(content, str):
         return [content]
     return [part["text"] for part in content if part.get("type") == "text"]
+
+
+def _list_parts(content: str | Iterable[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
+    """Return a content's parts as templates know them: ``{"type": "text", …}``, ``{"type": "image"}`` and so on."""
+    if content is None or isinstance(content, str):
+        return [{"type": "text", "text": text} for text in _list_texts(content)]
+    return [dict(part) for part in content]
 
 
 def _shape_call(call: Mapping[str, Any]) -> dict[str, Any]:

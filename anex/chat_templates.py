@@ -57,8 +57,14 @@ class ChatTemplate:
         self._takes_parts = reads_parts(environment.parse(source))
         self._knows_developers = "'developer'" in source or '"developer"' in source
 
-    def render(self, messages: Sequence[Mapping[str, Any]], template_kwargs: Mapping[str, Any]) -> str:
-        """Return the prompt of a conversation, the opening of the assistant's turn included.
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        template_kwargs: Mapping[str, Any],
+        *,
+        opens_answer: bool = True,
+    ) -> str:
+        """Return the prompt of a conversation, by default with the opening of the assistant's turn.
 
         ``template_kwargs`` are a row's own variables; they win over the special tokens, as in transformers.
         Raises ``TemplateRefused``.
@@ -72,7 +78,7 @@ class ChatTemplate:
             **self._special_tokens,
             **_add_thinking(template_kwargs),
             "messages": conversation,
-            "add_generation_prompt": True,
+            "add_generation_prompt": opens_answer,
         }
         try:
             return self._template.render(variables)

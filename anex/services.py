@@ -8,7 +8,7 @@ a fake that passes the same conformance suite as the real thing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from anex.clock import Clock
     from anex.db import Database
     from anex.jobs.model import Step
+    from anex.media.clips import ClipReader
     from anex.objects import ObjectStore
     from anex.outbound import Outbound
     from anex.sealing import Sealer
@@ -45,11 +46,27 @@ class Dispatcher(Protocol):
         """Messages waiting on a model's run queue. Raises ``BrokerUnavailable``."""
 
 
+class Conversation(NamedTuple):
+    """Messages as a chat template reads them, and the template's further variables."""
+
+    messages: Sequence[Mapping[str, Any]]
+    template_kwargs: Mapping[str, Any]
+
+
 class TokenCounter(Protocol):
     """Counts what one model's engine will report as ``usage.prompt_tokens``."""
 
-    def count_chat(self, messages: Sequence[Mapping[str, Any]], template_kwargs: Mapping[str, Any]) -> int:
-        """Tokens of the rendered conversation, generation prompt included. Text parts only."""
+    def count_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        template_kwargs: Mapping[str, Any],
+        *,
+        opens_answer: bool = True,
+    ) -> int:
+        """Tokens of the rendered conversation, by default with the generation prompt. Of media the template's own marks only."""
+
+    def count_chats(self, conversations: Sequence[Conversation]) -> list[int]:
+        """Tokens of each conversation, the generation prompt included: counted together they are counted faster."""
 
     def count_texts(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text as an embedding engine reads it, special tokens included."""
@@ -78,6 +95,8 @@ class EngineRequest:
 
     path: str
     body: bytes
+    rows: int = 1
+    """How many rows it is for: short texts are embedded side by side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +131,7 @@ class Engine(Protocol):
         """Return a counter that grows while the engine works: tokens in, tokens out and finished requests."""
 
     def in_flight(self) -> int:
-        """Return the number of requests started and not yet answered."""
+        """Return the number of rows whose requests were started and are not yet answered."""
 
     def is_ready(self) -> bool:
         """Whether the engine answers its health check now."""
@@ -156,6 +175,8 @@ class Limits:
     faults_reported_max: int = 20
     output_tokens_max: int = 32_768
     copy_attempts_max: int = 8
+    organization_copies_max: int = 2
+    """Under way at a time in one region, so that slow sources of one organization leave threads for the others' copies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +190,7 @@ class Services:
     counters: TokenCounters
     grammar: Grammar
     outbound: Outbound
+    clips: ClipReader
     sealer: Sealer
     clock: Clock
     timings: Timings

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from anex.catalog import ModelSpec
     from anex.clock import Clock
     from anex.objects import ObjectStore
-    from anex.services import TokenCounter
+    from anex.services import Conversation, TokenCounter
 
 TOKENIZERS_MAX = 2
 """That live in a process: one takes tens to hundreds of megabytes."""
@@ -79,19 +79,41 @@ class StoredTokenCounter:
         self._tokenizer = tokenizer
         self._template = template
 
-    def count_chat(self, messages: Sequence[Mapping[str, Any]], template_kwargs: Mapping[str, Any]) -> int:
-        """Count a conversation's tokens, generation prompt included.
+    def count_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        template_kwargs: Mapping[str, Any],
+        *,
+        opens_answer: bool = True,
+    ) -> int:
+        """Count a conversation's tokens, by default with the generation prompt; see ``count_chats``."""
+        return self._count([self._render(messages, template_kwargs, opens_answer=opens_answer)])[0]
+
+    def count_chats(self, conversations: Sequence[Conversation]) -> list[int]:
+        """Count each conversation's tokens, the generation prompt included.
 
         One that the template refuses counts 0: the engine refuses it too, and it ends as an error row.
         """
+        return self._count([self._render(*each) for each in conversations])
+
+    def _render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        template_kwargs: Mapping[str, Any],
+        *,
+        opens_answer: bool = True,
+    ) -> str:
+        """Return the prompt, nothing of a conversation that the template refuses."""
         if self._template is None:
             raise TypeError("this model has no chat template")
         try:
-            prompt = self._template.render(messages, template_kwargs)
+            return self._template.render(messages, template_kwargs, opens_answer=opens_answer)
         except TemplateRefused:
-            return 0
+            return ""
+
+    def _count(self, prompts: list[str]) -> list[int]:
         # The template writes the special tokens itself.
-        return len(self._tokenizer.encode_batch_fast([prompt], add_special_tokens=False)[0])
+        return [len(each) for each in self._tokenizer.encode_batch_fast(prompts, add_special_tokens=False)]
 
     def count_texts(self, texts: Sequence[str]) -> list[int]:
         """Count each text's tokens as an embedding engine reads it, special tokens included."""
@@ -101,9 +123,19 @@ class StoredTokenCounter:
 class ByteTokenCounter:
     """Counts by the byte rule of ``anex.byte_tokens``."""
 
-    def count_chat(self, messages: Sequence[Mapping[str, Any]], template_kwargs: Mapping[str, Any]) -> int:  # noqa: ARG002 # the port's
-        """Count a conversation's tokens, generation prompt included; no template reads ``template_kwargs``."""
-        return count_byte_tokens(messages)
+    def count_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        template_kwargs: Mapping[str, Any],  # noqa: ARG002 # the port's
+        *,
+        opens_answer: bool = True,
+    ) -> int:
+        """Count a conversation's tokens, by default with the generation prompt; no template reads ``template_kwargs``."""
+        return count_byte_tokens(messages, opens_answer=opens_answer)
+
+    def count_chats(self, conversations: Sequence[Conversation]) -> list[int]:
+        """Count each conversation's tokens, the generation prompt included."""
+        return [count_byte_tokens(each.messages) for each in conversations]
 
     def count_texts(self, texts: Sequence[str]) -> list[int]:
         """Count each text's tokens, markers included."""

@@ -88,6 +88,7 @@ class Settings:
     log_level: LogLevel
     log_format: LogFormat
     postgres_bin: Path | None
+    ffmpeg_bin: Path | None
     outbound: OutboundPolicy
     origins: dict[str, str]
     """Where each region's API is reached: what is stored in another region is answered with its address."""
@@ -155,6 +156,7 @@ def _read_settings(reader: EnvironmentReader, data_dir: Path) -> Settings:
         log_level=reader.choice("LOG_LEVEL", get_args(LogLevel), "info"),
         log_format=reader.choice("LOG_FORMAT", get_args(LogFormat), "console"),
         postgres_bin=reader.read("POSTGRES_BIN", _parse_path, "a folder", None),
+        ffmpeg_bin=reader.read("FFMPEG_BIN", _parse_path, "a folder", None),
         outbound=_read_outbound(reader),
         origins={region: _read_origin(reader, region) for region in REGIONS},
         timings=Timings(**reader.numbers_of(Timings)),

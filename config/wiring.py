@@ -11,6 +11,8 @@ from anex.clock import SystemClock
 from anex.db import Database
 from anex.errors import AnexError
 from anex.grammar import GrammarChildren
+from anex.media.clips import ClipReader
+from anex.media.probe import ClipProbe
 from anex.migrations import require_current
 from anex.objects import ObjectStore
 from anex.outbound import Outbound
@@ -21,6 +23,7 @@ from anex.token_counters import StoredTokenCounters
 from config.catalog import load_catalog
 from config.environment import SettingsInvalid
 from config.settings import load_settings
+from config.stack.ffmpeg import find_ffmpeg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,6 +124,12 @@ def _build_sealer(settings: Settings, role: Role) -> Sealer:
     return Sealer(settings.secret_keys)
 
 
+def _build_clips(settings: Settings) -> ClipReader:
+    """Return what reads clips: with ffprobe, where this machine has one."""
+    found = find_ffmpeg(settings.ffmpeg_bin)
+    return ClipReader() if found is None else ClipReader(ClipProbe(found.ffprobe))
+
+
 def build_services(settings: Settings, role: Role, dispatcher: Dispatcher) -> Services:
     """Return the bag for a process of one role. Call it after a fork; close ``database`` at the end.
 
@@ -143,6 +152,7 @@ def build_services(settings: Settings, role: Role, dispatcher: Dispatcher) -> Se
         counters=StoredTokenCounters(objects, settings.data_dir / "tokenizers"),
         grammar=GrammarChildren(),
         outbound=Outbound(settings.outbound),
+        clips=_build_clips(settings),
         sealer=_build_sealer(settings, role),
         clock=SystemClock(),
         timings=settings.timings,

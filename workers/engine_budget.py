@@ -39,8 +39,8 @@ class Budget:
         """Rows in flight."""
         return self._rows
 
-    def acquire(self, size_bytes: int, meanwhile: Callable[[], bool] | None = None) -> bool:
-        """Take a place; a row larger than the whole byte budget runs alone. Raises ``BudgetClosed``.
+    def acquire(self, size_bytes: int, meanwhile: Callable[[], bool] | None = None, *, rows: int = 1) -> bool:
+        """Take the places of a request's ``rows``; one larger than a whole budget runs alone. Raises ``BudgetClosed``.
 
         ``meanwhile`` is called now and then while there is none, and its True gives up: then there is no place, and False is
         returned. Whoever looks keeps the turn.
@@ -49,7 +49,7 @@ class Budget:
         with self._changed:
             self._queue.append(ticket)
         try:
-            while not self._take(ticket, size_bytes, None if meanwhile is None else LOOK_SECONDS):
+            while not self._take(ticket, (size_bytes, rows), None if meanwhile is None else LOOK_SECONDS):
                 if meanwhile is not None and meanwhile():
                     return False
             return True
@@ -58,22 +58,24 @@ class Budget:
                 self._queue.remove(ticket)
                 self._changed.notify_all()
 
-    def _take(self, ticket: object, size_bytes: int, wait_seconds: float | None) -> bool:
+    def _take(self, ticket: object, wanted: tuple[int, int], wait_seconds: float | None) -> bool:
+        size_bytes, rows = wanted
         with self._changed:
             has_turn = self._changed.wait_for(
-                lambda: self._closed or (self._queue[0] is ticket and self._fits(size_bytes)), wait_seconds
+                lambda: self._closed or (self._queue[0] is ticket and self._fits(size_bytes, rows)),
+                wait_seconds,
             )
             if self._closed:
                 raise BudgetClosed
             if has_turn:
-                self._rows += 1
+                self._rows += rows
                 self._bytes += size_bytes
             return has_turn
 
-    def release(self, size_bytes: int) -> None:
-        """Give a place back."""
+    def release(self, size_bytes: int, *, rows: int = 1) -> None:
+        """Give the places of a request back."""
         with self._changed:
-            self._rows -= 1
+            self._rows -= rows
             self._bytes -= size_bytes
             self._changed.notify_all()
 
@@ -83,7 +85,7 @@ class Budget:
             self._closed = True
             self._changed.notify_all()
 
-    def _fits(self, size_bytes: int) -> bool:
+    def _fits(self, size_bytes: int, rows: int) -> bool:
         return self._rows == 0 or (
-            self._rows < self._rows_max and self._bytes + size_bytes <= self._bytes_max
+            self._rows + rows <= self._rows_max and self._bytes + size_bytes <= self._bytes_max
         )

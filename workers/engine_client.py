@@ -84,17 +84,17 @@ class EngineClient:
         """Start one request; blocks for budget. Raises ``EngineGone`` once the client is closed, ``WaitEnded``."""
         size_bytes = len(request.body)
         try:
-            if not self._budget.acquire(size_bytes, meanwhile):
+            if not self._budget.acquire(size_bytes, meanwhile, rows=request.rows):
                 raise WaitEnded("the request was not started")
         except BudgetClosed as fault:
             raise EngineGone("the engine client is closed") from fault
         try:
             future = self._call(self._send(request))
         except EngineGone:
-            self._budget.release(size_bytes)
+            self._budget.release(size_bytes, rows=request.rows)
             raise
         # On the future, not inside the coroutine: one cancelled before its first step would never give back.
-        future.add_done_callback(lambda _: self._budget.release(size_bytes))
+        future.add_done_callback(lambda _: self._budget.release(size_bytes, rows=request.rows))
         return future
 
     def abort(self, futures: Sequence[Future[EngineAnswer]]) -> None:
@@ -107,7 +107,7 @@ class EngineClient:
         return self._progress.total
 
     def in_flight(self) -> int:
-        """Return the number of requests started and not yet answered."""
+        """Return the number of rows whose requests were started and are not yet answered."""
         return self._budget.rows
 
     def is_ready(self) -> bool:

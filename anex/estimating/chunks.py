@@ -24,7 +24,9 @@ CHUNK_MAX_ROWS = 8192
 OUTPUT_BYTES_PER_TOKEN = 6
 """A result's bytes for a token: English takes 4 to 5, JSON escapes and other scripts more."""
 RESULT_LINE_BYTES = 600
-"""A result line's bytes beside its text: the envelope and the body's own fields."""
+"""A result line's bytes beside its text or its vector: the envelope and the body's own fields."""
+OUTPUT_BYTES_PER_DIMENSION = 13
+"""A result's bytes for a number of a vector: a float32 in its shortest form, and a comma."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,14 @@ class Rates:
     decode_tokens_per_second: float
     output_tokens_per_row: float
     """min(cap, the sample's mean); the cap where nothing was sampled."""
+    vector_width: int = 0
+    """Of an embedding job."""
+
+    @property
+    def output_bytes_per_row(self) -> float:
+        """How long a line of the result is expected to be."""
+        text_bytes = self.output_tokens_per_row * OUTPUT_BYTES_PER_TOKEN
+        return text_bytes + self.vector_width * OUTPUT_BYTES_PER_DIMENSION + RESULT_LINE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +134,10 @@ def _iterate_sub_cuts(span: SpanCuts) -> Iterator[_Piece]:
 
 
 def _fits(piece: _Piece, rates: Rates, limits: ChunkBounds) -> bool:
-    output_bytes = piece.rows * (rates.output_tokens_per_row * OUTPUT_BYTES_PER_TOKEN + RESULT_LINE_BYTES)
     return (
         piece.rows <= limits.rows
         and piece.end_byte - piece.start_byte <= limits.input_bytes
-        and output_bytes <= limits.output_bytes
+        and piece.rows * rates.output_bytes_per_row <= limits.output_bytes
         and _seconds(piece, rates) <= limits.seconds
     )
 

@@ -1,11 +1,11 @@
 """Checkpoints: the finished rows of a chunk that is not finished, so that the next claim runs only the missing ones.
 
-MessagePack (https://msgpack.org): a list of [row number, kind, input tokens, output tokens, line]. Bounded like a part: 64 MiB of
-expected output.
+MessagePack (https://msgpack.org): a list of ``_Entry``, each an array. Bounded like a part: 64 MiB of expected output.
 """
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,6 +16,7 @@ from anex.jobs.chunks import Chunk, StoredObject
 from anex.object_keys import new_checkpoint_key
 from anex.rows.result import OutcomeKind, RowOutcome
 from anex.s3 import ObjectHead
+from anex.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +25,20 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_Entry = tuple[int, OutcomeKind, int, int, bytes]
+
+class _Entry(msgspec.Struct, array_like=True, gc=False):
+    """A finished row. What was added since the first version stands last: entries without it are still read."""
+
+    row_number: int
+    kind: OutcomeKind
+    input_tokens: int
+    output_tokens: int
+    line: bytes
+    media_tokens: int = 0
+    images: int = 0
+    clips: int = 0
+    clip_milliseconds: int = 0
+
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[_Entry]).decode
@@ -32,11 +46,12 @@ _decode = msgspec.msgpack.Decoder(list[_Entry]).decode
 
 def write_checkpoint(services: Services, chunk: Chunk, outcomes: Mapping[int, RowOutcome]) -> StoredObject:
     """Store the finished rows of a chunk under a fresh key."""
-    entries = [
-        (number, outcome.kind, outcome.input_tokens, outcome.output_tokens, outcome.line)
-        for number, outcome in outcomes.items()
-    ]
-    data = _encode(entries)
+    data = _encode(
+        [
+            _Entry(row_number=number, kind=outcome.kind, line=outcome.line, **asdict(outcome.usage))
+            for number, outcome in outcomes.items()
+        ]
+    )
     key = new_checkpoint_key(chunk.org_id, chunk.job_id, chunk.chunk_index, chunk.fence)
     return StoredObject(key, ObjectHead(len(data), services.objects.put(key, data)))
 
@@ -50,10 +65,18 @@ def read_checkpoint(services: Services, chunk: Chunk) -> dict[int, RowOutcome]:
     except (ObjectChanged, ObjectMissing):
         log.error("checkpoint_lost", job_id=chunk.job_id, chunk=chunk.chunk_index)  # noqa: TRY400 - the trace tells nothing
         return {}
-    return {
-        number: RowOutcome(line, kind, input_tokens, output_tokens)
-        for number, kind, input_tokens, output_tokens, line in _decode(data)
-    }
+    return {entry.row_number: RowOutcome(entry.line, entry.kind, _usage(entry)) for entry in _decode(data)}
+
+
+def _usage(entry: _Entry) -> Usage:
+    return Usage(
+        entry.input_tokens,
+        entry.output_tokens,
+        entry.media_tokens,
+        entry.images,
+        entry.clips,
+        entry.clip_milliseconds,
+    )
 
 
 def _read(services: Services, key: str, etag: str | None) -> bytes:

@@ -23,6 +23,7 @@ from anex.jobs.transitions import Status
 from anex.jobs.validate import INPUT_CHANGED
 from anex.object_keys import new_part_key
 from anex.rows.result import OutcomeKind
+from anex.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -157,8 +158,7 @@ def count_rows(outcomes: Mapping[int, RowOutcome]) -> RowCounts:
         error_rows=kinds.count(OutcomeKind.ERROR),
         format_error_rows=kinds.count(OutcomeKind.FORMAT_ERROR),
         truncated_rows=kinds.count(OutcomeKind.TRUNCATED),
-        input_tokens=sum(outcome.input_tokens for outcome in outcomes.values()),
-        output_tokens=sum(outcome.output_tokens for outcome in outcomes.values()),
+        usage=sum((outcome.usage for outcome in outcomes.values()), Usage()),
     )
 
 

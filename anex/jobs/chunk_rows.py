@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import queue
 import time
+from collections import deque
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,16 +16,13 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from anex.errors import EngineGone, WaitEnded
-from anex.ids import suffix_of
-from anex.jobs.row_requests import run_request
-from anex.rows.result import RowKey, RowOutcome, classify_answer
-from anex.rows.settings import row_format
+from anex.jobs.asking import Settled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
-    from anex.rows.chat import ChatRow
-    from anex.rows.requests import ChatTerms
+    from anex.jobs.asking import Asked, Asker, Prepared
+    from anex.rows.result import RowOutcome
     from anex.services import Engine, EngineAnswer, Services
     from anex.units.model import StopSignals
 
@@ -36,10 +34,9 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """What is kept of a row while the engine works on it."""
+    """A request that the engine works on."""
 
-    key: RowKey
-    response_format: Mapping[str, Any] | None
+    asked: Asked
     future: Future[EngineAnswer]
 
 
@@ -49,7 +46,7 @@ class ChunkRows:
 
     services: Services
     engine: Engine
-    terms: ChatTerms
+    asker: Asker
     job_id: str
     stop: StopSignals
     outcomes: dict[int, RowOutcome]
@@ -60,17 +57,21 @@ class ChunkRows:
     stopped: bool = False
     _due: float = 0.0
     _pending: dict[int, _Pending] = field(default_factory=dict)
+    """By the first of a request's rows."""
+    _again: deque[Asked] = field(default_factory=deque)
+    """Rows that were asked for together and have to be asked for one by one."""
     _answered: queue.SimpleQueue[int] = field(default_factory=queue.SimpleQueue)
 
-    def run(self, rows: Iterable[ChatRow]) -> None:
+    def run(self, rows: Iterable[Any]) -> None:
         """Run every row that is not finished yet, until all are, the engine dies, or the unit or the job shall stop."""
         self._due = time.monotonic() + self.services.timings.checkpoint_seconds
         try:
-            for row in rows:
+            prepared = self.asker.ask(row for row in rows if row.row_number not in self.outcomes)
+            for each in prepared:
                 if self._look_around():
                     break
-                if row.row_number not in self.outcomes:
-                    self._send(row)
+                self._begin(each)
+                self._send_again()
             self._wait_for_answers()
         finally:
             self.engine.abort([pending.future for pending in self._pending.values()])
@@ -88,20 +89,31 @@ class ChunkRows:
             self.stopped = True
         return self.stopped or self.engine_died
 
-    def _send(self, row: ChatRow) -> None:
-        request = run_request(self.services, self.terms, row)
+    def _begin(self, prepared: Prepared | None) -> None:
+        if isinstance(prepared, Settled):
+            self.outcomes[prepared.row_number] = prepared.outcome
+        elif prepared is not None:
+            self._send(prepared)
+
+    def _send(self, asked: Asked) -> None:
         try:
             # The engine may be full of another chunk's rows for long: a stop is heard all the same.
-            future = self.engine.submit(request, self._look_around)
+            future = self.engine.submit(asked.request, self._look_around)
         except WaitEnded:
             return
         except EngineGone:
             self.engine_died = True
             return
-        key = RowKey(suffix_of(self.job_id), row.row_number, row.custom_id)
-        wanted = row_format(self.terms.settings, row.response_format)
-        self._pending[row.row_number] = _Pending(key, wanted, future)
-        future.add_done_callback(lambda _, number=row.row_number: self._answered.put(number))  # type: ignore[misc]
+        number = asked.row_numbers[0]
+        self._pending[number] = _Pending(asked, future)
+        future.add_done_callback(lambda _: self._answered.put(number))
+
+    def _send_again(self) -> None:
+        while self._again:
+            if self._shall_stop():
+                self._again.clear()
+                return
+            self._send(self._again.popleft())
 
     def _take_answers(self, wait_seconds: float = 0.0) -> None:
         """Take what has been answered; with nothing there, wait up to ``wait_seconds`` for one answer."""
@@ -121,15 +133,18 @@ class ChunkRows:
         except CancelledError:
             return
         else:
-            self.outcomes[pending.key.row_number] = classify_answer(
-                pending.key, self.terms.spec.id, answer.status, answer.body, pending.response_format
-            )
+            outcomes = pending.asked.read(answer)
+            if outcomes is None:
+                self._again.extend(pending.asked.split())
+            else:
+                self.outcomes.update(zip(pending.asked.row_numbers, outcomes, strict=True))
 
     def _wait_for_answers(self) -> None:
         """Wait for the rows in flight: as long as it takes, or ``drain_seconds`` from when the run shall stop."""
         limit: float | None = None
-        while self._pending and not self.stop.at_once.is_set():
+        while (self._pending or self._again) and not self.stop.at_once.is_set():
             self._take_answers(POLL_SECONDS)
+            self._send_again()
             if self._look_around() and limit is None:
                 limit = time.monotonic() + self.services.timings.drain_seconds
             if limit is not None and time.monotonic() >= limit:

@@ -56,7 +56,8 @@ _COMPLETE = """
 UPDATE chunks SET state = 'done', lease_until = NULL, leased_by = NULL, checkpoint_key = NULL, checkpoint_etag = NULL,
     rows_done = %(rows_done)s, success_rows = %(success_rows)s, error_rows = %(error_rows)s,
     format_error_rows = %(format_error_rows)s, truncated_rows = %(truncated_rows)s,
-    input_tokens = %(input_tokens)s, output_tokens = %(output_tokens)s,
+    input_tokens = %(input_tokens)s, output_tokens = %(output_tokens)s, media_tokens = %(media_tokens)s,
+    images = %(images)s, clips = %(clips)s, clip_milliseconds = %(clip_milliseconds)s,
     part_key = %(part_key)s, part_etag = %(part_etag)s, part_size_bytes = %(part_size_bytes)s
 WHERE job_id = %(job_id)s AND chunk_index = %(chunk_index)s AND fence = %(fence)s AND state = %(held_as)s
 """
@@ -89,7 +90,9 @@ _SUMS = """
 SELECT coalesce(sum(success_rows), 0)::bigint AS success_rows, coalesce(sum(error_rows), 0)::bigint AS error_rows,
        coalesce(sum(format_error_rows), 0)::bigint AS format_error_rows,
        coalesce(sum(truncated_rows), 0)::bigint AS truncated_rows,
-       coalesce(sum(input_tokens), 0)::bigint AS input_tokens, coalesce(sum(output_tokens), 0)::bigint AS output_tokens
+       coalesce(sum(input_tokens), 0)::bigint AS input_tokens, coalesce(sum(output_tokens), 0)::bigint AS output_tokens,
+       coalesce(sum(media_tokens), 0)::bigint AS media_tokens, coalesce(sum(images), 0)::bigint AS images,
+       coalesce(sum(clips), 0)::bigint AS clips, coalesce(sum(clip_milliseconds), 0)::bigint AS clip_milliseconds
 FROM chunks WHERE job_id = %(job_id)s AND state = 'done'
 """
 
@@ -219,12 +222,7 @@ def complete_chunk(
                 **chunk.claim,
                 "held_as": held_as,
                 "rows_done": counts.delivered_rows,
-                "success_rows": counts.success_rows,
-                "error_rows": counts.error_rows,
-                "format_error_rows": counts.format_error_rows,
-                "truncated_rows": counts.truncated_rows,
-                "input_tokens": counts.input_tokens,
-                "output_tokens": counts.output_tokens,
+                **counts.flat(),
                 "part_key": part.key,
                 "part_etag": part.head.etag,
                 "part_size_bytes": part.head.size_bytes,

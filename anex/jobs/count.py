@@ -5,7 +5,8 @@ There is no chord to lose: each span is leased like a chunk, and the transaction
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from anex.errors import ObjectChanged, ObjectMissing
@@ -13,17 +14,21 @@ from anex.estimating.bound import room_for_output
 from anex.jobs.end import fail_job
 from anex.jobs.model import Step
 from anex.jobs.ring import ring_plan
-from anex.jobs.row_settings import row_settings_of
+from anex.jobs.row_settings import input_terms_of
 from anex.jobs.store import get_job, lock_job, note_span_counted, set_step
 from anex.jobs.validate import INPUT_CHANGED
 from anex.object_keys import input_key
-from anex.rows.decode import iterate_rows
+from anex.rows.decode import iterate_rows, line_format
 from anex.rows.faults import find_length_fault
-from anex.rows.settings import template_kwargs
+from anex.rows.inputs import count_inputs
+from anex.usage import NOTHING, Usage
 
 if TYPE_CHECKING:
     from anex.jobs.model import Job
     from anex.services import Services
+
+ROWS_AT_ONCE = 128
+"""Rows that are tokenized together: short texts are counted faster side by side."""
 
 _CLAIM = """
 UPDATE spans SET state = 'leased', fence = fence + 1, lease_until = anex_now() + %(lease)s * interval '1 second'
@@ -35,7 +40,9 @@ RETURNING span_index, fence, first_row, first_line, start_byte, end_byte
 """
 
 _COMPLETE = """
-UPDATE spans SET state = 'done', lease_until = NULL, input_tokens = %(input_tokens)s, output_room = %(output_room)s
+UPDATE spans SET state = 'done', lease_until = NULL, input_tokens = %(input_tokens)s, output_room = %(output_room)s,
+                 media_tokens = %(media_tokens)s, images = %(images)s, clips = %(clips)s,
+                 clip_milliseconds = %(clip_milliseconds)s
 WHERE job_id = %(job_id)s AND span_index = %(span_index)s AND fence = %(fence)s AND state = 'leased'
 """
 
@@ -57,7 +64,7 @@ class SpanCount:
     """What counting a span found; the first faults name rows that are too long."""
 
     faults: list[str]
-    input_tokens: int = 0
+    usage: Usage = NOTHING
     output_room: int = 0
 
 
@@ -85,23 +92,25 @@ def count_next_span(services: Services, job_id: str) -> bool:
 
 def _count_span(services: Services, job: Job, span: ClaimedSpan) -> SpanCount:
     spec = services.catalog.get(job.model)
-    settings = row_settings_of(job)
-    counter = services.counters.for_model(spec)
+    terms = input_terms_of(services, job)
     cap = job.asked_max_tokens or spec.output_max_tokens
     count = SpanCount([])
     key = input_key(job.org_id, job.input_id)
-    blocks = services.objects.stream(key, span.start_byte, span.end_byte, job.input_etag)
     rows = iterate_rows(
-        blocks, spec, start_byte=span.start_byte, first_line=span.first_line, first_row=span.first_row
+        services.objects.stream(key, span.start_byte, span.end_byte, job.input_etag),
+        line_format(spec),
+        start_byte=span.start_byte,
+        first_line=span.first_line,
+        first_row=span.first_row,
     )
-    for row in rows:
-        kwargs = template_kwargs(spec, settings, row.chat_template_kwargs)
-        tokens = counter.count_chat(row.plain_messages(), kwargs)
-        fault = find_length_fault(row.custom_id, tokens, spec.context_tokens, spec.id)
-        if fault is not None and len(count.faults) < services.limits.faults_reported_max:
-            count.faults.append(fault)
-        count.input_tokens += tokens
-        count.output_room += room_for_output(cap, tokens, spec.context_tokens)
+    while batch := list(islice(rows, ROWS_AT_ONCE)):
+        for row, found in zip(batch, count_inputs(terms, batch), strict=True):
+            tokens = found.usage.input_tokens
+            fault = find_length_fault(row.custom_id, tokens, spec, found.media)
+            if fault is not None and len(count.faults) < services.limits.faults_reported_max:
+                count.faults.append(fault)
+            count.usage += found.usage
+            count.output_room += room_for_output(cap, tokens, spec.context_for(found.media).total_tokens)
     return count
 
 
@@ -117,8 +126,8 @@ def _complete(services: Services, job: Job, span: ClaimedSpan, count: SpanCount)
         "job_id": job.id,
         "span_index": span.span_index,
         "fence": span.fence,
-        "input_tokens": count.input_tokens,
         "output_room": count.output_room,
+        **asdict(count.usage),
     }
     with services.database.transaction() as transaction:
         current = lock_job(transaction, job.id)

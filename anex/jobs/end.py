@@ -5,14 +5,15 @@ Every end goes through ``end_job``, so a hold can't stay open behind an ended jo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from anex.jobs.store import move_job
 from anex.jobs.transitions import RUNNING, Status
 from anex.ledger.holds import settle_hold
 from anex.money import cents_to_nanos
+from anex.usage import NOTHING, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,8 +31,18 @@ class RowCounts:
     error_rows: int = 0
     format_error_rows: int = 0
     truncated_rows: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
+    usage: Usage = NOTHING
+
+    @classmethod
+    def of(cls, sums: Mapping[str, int]) -> Self:
+        """Return the counts of flat sums, as ``flat`` gives them."""
+        usage = {field.name: sums[field.name] for field in fields(Usage)}
+        return cls(**{name: value for name, value in sums.items() if name not in usage}, usage=Usage(**usage))
+
+    def flat(self) -> dict[str, int]:
+        """Return the counts and the usage by the names of their columns."""
+        counts = asdict(self)
+        return {**counts, **counts.pop("usage")}
 
     @property
     def delivered_rows(self) -> int:
@@ -103,6 +114,6 @@ def _count_changes(job: Job, counts: RowCounts | None) -> dict[str, int | None]:
         "format_error_rows": known.format_error_rows,
         "truncated_rows": known.truncated_rows,
         "pending_rows": job.total_rows - known.delivered_rows,
-        "input_tokens": known.input_tokens,
-        "output_tokens": known.output_tokens,
+        "input_tokens": known.usage.input_tokens,
+        "output_tokens": known.usage.output_tokens,
     }

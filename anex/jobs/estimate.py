@@ -18,6 +18,7 @@ from anex.jobs.store import move_job
 from anex.jobs.transitions import Status
 from anex.ledger.pricing import PriceTerms, estimate_cents
 from anex.orgs.organizations import get_organization
+from anex.usage import Usage
 
 if TYPE_CHECKING:
     from anex.catalog import ModelSpec
@@ -31,9 +32,24 @@ SELECT first_row, row_count AS rows, end_byte, cut_bytes, cut_lines, input_token
 FROM spans WHERE job_id = %(job_id)s ORDER BY span_index
 """
 
-_OUTPUT_ROOM = "SELECT sum(output_room)::bigint AS tokens FROM spans WHERE job_id = %(job_id)s"
+_SUMS = """
+SELECT sum(output_room)::bigint AS output_room, sum(input_tokens)::bigint AS input_tokens,
+       sum(media_tokens)::bigint AS media_tokens, sum(images)::bigint AS images, sum(clips)::bigint AS clips,
+       sum(clip_milliseconds)::bigint AS clip_milliseconds
+FROM spans WHERE job_id = %(job_id)s
+"""
 
 _SAMPLE = "SELECT drawn, lengths FROM samples WHERE job_id = %(job_id)s"
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the rows of a job are expected to write: nothing where they are embedded or decided upon."""
+
+    caps: CapEstimate
+    tokens: int
+    """Of all rows together, at most."""
+    tokens_per_row: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +58,7 @@ class Estimate:
 
     cap: int
     budget: int | None
-    input_tokens: int
-    output_tokens: int
+    usage: Usage
     output_tokens_per_row: float
     cost_cents: int
     processing_seconds: int
@@ -77,43 +92,50 @@ def _estimate(services: Services, job: Job) -> Estimate:
     spec = services.catalog.get(job.model)
     with services.database.transaction() as transaction:
         spans = transaction.fetch_all(SpanCuts, _SPANS, {"job_id": job.id})
-        room = transaction.fetch_dict(_OUTPUT_ROOM, {"job_id": job.id})
+        sums = {
+            name: int(value)
+            for name, value in (transaction.fetch_dict(_SUMS, {"job_id": job.id}) or {}).items()
+        }
         sample = transaction.fetch_dict(_SAMPLE, {"job_id": job.id})
-    input_tokens = sum(span.input_tokens for span in spans)
-    rows = job.total_rows or 0
-    if sample is None:
+    output_room = sums.pop("output_room")
+    if spec.kind != "chat":
+        answers = Answers(CapEstimate(0, None, 0), 0, 0)
+    elif sample is None:
         cap = _explicit_cap(job)
-        output_tokens = int(room["tokens"]) if room is not None else rows * cap
-        caps = CapEstimate(cap, _explicit_budget(job, spec), 0)
-        return _price(spec, spans, caps, (input_tokens, output_tokens, cap))
+        answers = Answers(CapEstimate(cap, _explicit_budget(job, spec), 0), output_room, cap)
+    else:
+        answers = _judge_sample(job, spec, sample, output_room)
+    return _price(job, spec, spans, Usage(**sums, output_tokens=answers.tokens), answers)
+
+
+def _judge_sample(job: Job, spec: ModelSpec, sample: dict[str, Any], output_room: int) -> Answers:
     caps = estimate_cap(
         [_answer(entry) for entry in sample["lengths"]],
-        rows=rows,
+        rows=job.total_rows or 0,
         thinking_rows=sample["drawn"]["thinking_rows"],
         rules=_cap_rules(job, spec),
     )
     strata = _strata(sample)
-    output_tokens = estimate_output_tokens(strata, caps.cap)
-    if job.asked_max_tokens is not None and room is not None:
-        output_tokens = min(output_tokens, int(room["tokens"]))
-    return _price(spec, spans, caps, (input_tokens, output_tokens, mean_output_tokens(strata, caps.cap)))
+    tokens = estimate_output_tokens(strata, caps.cap)
+    if job.asked_max_tokens is not None:
+        tokens = min(tokens, output_room)
+    return Answers(caps, tokens, mean_output_tokens(strata, caps.cap))
 
 
-def _price(
-    spec: ModelSpec, spans: list[SpanCuts], caps: CapEstimate, tokens: tuple[int, int, float]
-) -> Estimate:
-    input_tokens, output_tokens, per_row = tokens
+def _price(job: Job, spec: ModelSpec, spans: list[SpanCuts], usage: Usage, answers: Answers) -> Estimate:
     speed = spec.throughput
-    rates = Rates(speed.prefill_tokens_per_second, speed.decode_tokens_per_second, per_row)
+    width = 0 if spec.dimensions is None else job.dimensions or spec.dimensions.max_width
+    rates = Rates(
+        speed.prefill_tokens_per_second, speed.decode_tokens_per_second, answers.tokens_per_row, width
+    )
     chunks = cut_chunks(spans, rates)
     run_seconds = sum(chunk.expected_seconds for chunk in chunks)
     return Estimate(
-        cap=caps.cap,
-        budget=caps.budget,
-        input_tokens=input_tokens,
-        output_tokens=output_tokens,
-        output_tokens_per_row=per_row,
-        cost_cents=estimate_cents(PriceTerms.of(spec), input_tokens, output_tokens),
+        cap=answers.caps.cap,
+        budget=answers.caps.budget,
+        usage=usage,
+        output_tokens_per_row=answers.tokens_per_row,
+        cost_cents=estimate_cents(PriceTerms.of(spec), usage),
         processing_seconds=round(speed.startup_seconds + run_seconds),
         chunks=chunks,
     )
@@ -128,8 +150,8 @@ def _freeze(transaction: Transaction, services: Services, job: Job, estimate: Es
     )
     times = row or {}
     frozen = {
-        "est_input_tok": estimate.input_tokens,
-        "est_output_tok": estimate.output_tokens,
+        "est_input_tok": estimate.usage.input_tokens,
+        "est_output_tok": estimate.usage.output_tokens,
         "est_cost_cents": estimate.cost_cents,
         "est_processing_seconds": estimate.processing_seconds,
         "max_output_tokens": estimate.cap,

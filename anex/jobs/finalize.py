@@ -46,7 +46,7 @@ def finalize_job(services: Services, job_id: str) -> None:
         deliver_dropped_rows(services, job.id)
         with services.database.transaction() as transaction:
             parts = [PartSource(**part) for part in list_parts(transaction, job.id)]
-            counts = RowCounts(**sum_chunks(transaction, job.id))
+            counts = RowCounts.of(sum_chunks(transaction, job.id))
         key = new_result_key(job.org_id, job.id, job.step_fence)
         head = services.objects.join(key, parts) if parts else None
         try:
@@ -98,9 +98,5 @@ def _judge_end(job: Job, counts: RowCounts) -> tuple[Status, dict[str, str]]:
 def _charge(job: Job, counts: RowCounts) -> int:
     terms = PriceTerms.from_json((job.terms or {})["prices"])
     return charge_cents(
-        terms,
-        input_tokens=counts.input_tokens,
-        output_tokens=counts.output_tokens,
-        billable_rows=counts.billable_rows,
-        hold_cents=job.est_cost_cents or 0,
+        terms, counts.usage, billable_rows=counts.billable_rows, hold_cents=job.est_cost_cents or 0
     )

@@ -55,6 +55,7 @@ class Job:
     input_etag: str | None
     input_size_bytes: int | None
     total_rows: int | None
+    clip_lengths: dict[str, Any] | None
     est_input_tok: int | None
     est_output_tok: int | None
     est_cost_cents: int | None

@@ -27,7 +27,7 @@ UPDATE inputs SET status = 'expired', data_deleted_at = anex_now() WHERE id = %(
 """
 
 _MARK_JOB = """
-UPDATE jobs SET data_deleted_at = anex_now(), delete_requested = false
+UPDATE jobs SET data_deleted_at = anex_now(), delete_requested = false, clip_lengths = NULL
 WHERE id = %(job_id)s AND data_deleted_at IS NULL
 """
 

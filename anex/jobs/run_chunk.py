@@ -19,15 +19,14 @@ from anex.errors import (
     ObjectMissing,
     StorageUnavailable,
 )
+from anex.jobs.asking import make_asker
 from anex.jobs.checkpoints import read_checkpoint, write_checkpoint
 from anex.jobs.chunk_end import close_chunk, fail_run, return_chunk
 from anex.jobs.chunk_rows import ChunkRows
 from anex.jobs.chunks import claim_chunk, note_checkpoint
-from anex.jobs.row_settings import row_settings_of
 from anex.jobs.store import get_job
 from anex.object_keys import input_key
-from anex.rows.decode import iterate_rows
-from anex.rows.requests import PRIORITY_RUN, ChatTerms
+from anex.rows.decode import iterate_rows, line_format
 from anex.units.model import Lease
 
 if TYPE_CHECKING:
@@ -68,22 +67,14 @@ def run_next_chunk(
 
 
 def _run(services: Services, engine: Engine, job: Job, chunk: Chunk, stop: StopSignals) -> bool:
-    spec = services.catalog.get(job.model)
-    terms = ChatTerms(
-        spec,
-        row_settings_of(job),
-        job.max_output_tokens or spec.output_max_tokens,
-        job.reasoning_budget,
-        PRIORITY_RUN,
-    )
     outcomes = read_checkpoint(services, chunk)
     progress = partial(_write_progress, services, chunk, outcomes)
-    rows = ChunkRows(services, engine, terms, job.id, stop, outcomes, progress)
+    rows = ChunkRows(services, engine, make_asker(services, job), job.id, stop, outcomes, progress)
     lines = iterate_rows(
         services.objects.stream(
             input_key(job.org_id, job.input_id), chunk.start_byte, chunk.end_byte, job.input_etag
         ),
-        spec,
+        line_format(services.catalog.get(job.model)),
         start_byte=chunk.start_byte,
         first_line=chunk.first_line,
         first_row=chunk.first_row,

@@ -130,7 +130,7 @@ def _job_values(
         "dimensions": request.dimensions,
         "response_format": request.response_format,
         "samples_rows": samples,
-        "max_output_tokens": request.max_output_tokens,
+        "max_output_tokens": request.max_output_tokens if spec.kind == "chat" else 0,
         "reasoning_budget": request.reasoning_budget if spec.reasoning is not None else None,
         "step": Step.VALIDATE.value,
     }

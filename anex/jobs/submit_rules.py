@@ -54,7 +54,9 @@ def check_settings(spec: ModelSpec, request: SubmitRequest) -> None:
     if spec.kind != "chat":
         _check_no_generation(spec, request)
         _check_dimensions(spec, request)
-        raise NotBuiltYet(f"jobs on {_KIND_NAMES[spec.kind]} such as '{spec.id}' are not available yet")
+        if spec.kind == "decide":
+            raise NotBuiltYet(f"jobs on {_KIND_NAMES[spec.kind]} such as '{spec.id}' are not available yet")
+        return
     if request.dimensions is not None:
         raise SettingInvalid("dimensions", f"dimensions is for embedding models; '{spec.id}' is a chat model")
     _check_reasoning(spec, request)
@@ -67,6 +69,8 @@ def check_settings(spec: ModelSpec, request: SubmitRequest) -> None:
 
 def takes_sample(spec: ModelSpec, request: SubmitRequest) -> bool:
     """Whether the price takes a sample: for the cap, or for the thinking budget under an explicit cap."""
+    if spec.kind != "chat":
+        return False
     if request.max_output_tokens is None:
         return True
     return spec.reasoning is not None and request.reasoning is not False and request.reasoning_budget is None

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from psycopg.types.json import Jsonb
 
 from anex.errors import ObjectChanged, ObjectMissing
+from anex.jobs.clip_lengths import ask_hosts
 from anex.jobs.model import Step
-from anex.jobs.row_settings import row_settings_of
+from anex.jobs.row_settings import media_terms_of, row_settings_of, store_lengths
 from anex.jobs.steps import fail_held_step, hold_step, lock_held_step, pass_on
 from anex.jobs.store import move_job, update_job
 from anex.jobs.transitions import Status
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from anex.db import Transaction
     from anex.jobs.model import Job
     from anex.rows.check import Summary
+    from anex.rows.media_items import Length
     from anex.s3 import ObjectHead
     from anex.services import Services
 
@@ -63,13 +65,14 @@ def validate_job(services: Services, job_id: str) -> None:
             return
         try:
             summary = _check_rows(services, job, key, head)
+            lengths = _ask_hosts(services, job, summary)
         except (ObjectChanged, ObjectMissing):
             fail_held_step(services, job, "invalid_input", INPUT_CHANGED)
             return
         if summary.faults:
             fail_held_step(services, job, "invalid_input", "\n".join(summary.faults.sentences()))
             return
-        _keep_summary(services, job, head, summary)
+        _keep_summary(services, job, head, summary, lengths)
 
 
 def _show_estimating(services: Services, job: Job) -> None:
@@ -86,6 +89,7 @@ def _check_rows(services: Services, job: Job, key: str, head: ObjectHead) -> Sum
         row_settings_of(job),
         seed=head.etag,
         find_grammar_fault=services.grammar.find_fault,
+        media=media_terms_of(services, job),
         limits=CheckLimits(
             rows_max=services.limits.rows_max,
             line_max_bytes=services.limits.line_max_bytes,
@@ -106,7 +110,16 @@ def _check_rows(services: Services, job: Job, key: str, head: ObjectHead) -> Sum
     return summary
 
 
-def _keep_summary(services: Services, job: Job, head: ObjectHead, summary: Summary) -> None:
+def _ask_hosts(services: Services, job: Job, summary: Summary) -> dict[str, Length]:
+    """Ask about hosted clips of an input without faults."""
+    if not summary.hosted or summary.faults:
+        return {}
+    return ask_hosts(services.outbound, media_terms_of(services, job), summary.hosted, summary.faults)
+
+
+def _keep_summary(
+    services: Services, job: Job, head: ObjectHead, summary: Summary, lengths: dict[str, Length]
+) -> None:
     found = {
         "input_etag": head.etag,
         "input_size_bytes": head.size_bytes,
@@ -114,6 +127,7 @@ def _keep_summary(services: Services, job: Job, head: ObjectHead, summary: Summa
         "rows_checked": summary.rows,
         "total_rows": summary.rows,
         "spans_open": len(summary.spans),
+        "clip_lengths": store_lengths(lengths) if lengths else None,
     }
     with services.database.transaction() as transaction:
         lock_held_step(transaction, job)

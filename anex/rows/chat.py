@@ -2,7 +2,7 @@
 
 ``messages``, ``chat_template_kwargs`` and ``response_format`` of a body are used; the rest is not carried
 through. Roles are OpenAI's. A message's ``name``, ``tool_calls`` and ``tool_call_id`` belong to the
-conversation and go to the model with it. Text parts are served; ``anex.rows.parts`` refuses the others.
+conversation and go to the model with it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import msgspec
 
 from anex.rows.envelope import CustomId, OwnSettings, RowClass, read_envelope
 from anex.rows.faults import RowRefused, quote
-from anex.rows.parts import TextPart, read_parts
+from anex.rows.long_lines import TextTooLong, as_plain
+from anex.rows.parts import ContentPart, MediaPart, TextPart, as_text, plain_part, read_parts, refuse_text
 from anex.rows.settings import row_effort, row_format, row_thinks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from anex.catalog import ModelSpec
     from anex.rows.settings import RowSettings
@@ -33,7 +34,7 @@ class ChatMessage(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     """One turn. ``content`` is None only where an assistant called tools instead of speaking."""
 
     role: Role
-    content: str | list[TextPart] | None = None
+    content: str | list[ContentPart] | None = None
     name: str | None = None
     tool_call_id: str | None = None
     tool_calls: list[Any] | None = None
@@ -55,7 +56,12 @@ class ChatLine(msgspec.Struct, kw_only=True, gc=False):
 
 
 class _OrdinaryMessage(ChatMessage, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, gc=False):
-    content: str | Annotated[list[TextPart], msgspec.Meta(min_length=1)]
+    content: str | Annotated[list[TextPart], msgspec.Meta(min_length=1)]  # type: ignore[assignment] # narrower, only read
+    tool_calls: None = None
+
+
+class _MediaMessage(ChatMessage, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, gc=False):
+    content: str | Annotated[list[ContentPart], msgspec.Meta(min_length=1)]
     tool_calls: None = None
 
 
@@ -76,11 +82,19 @@ class _OrdinaryBody(ChatBody, forbid_unknown_fields=True, kw_only=True, gc=False
     user: Any = None
 
 
+class _MediaBody(_OrdinaryBody, forbid_unknown_fields=True, kw_only=True, gc=False):
+    messages: Annotated[list[_MediaMessage], msgspec.Meta(min_length=1)]  # type: ignore[assignment] # as above
+
+
 class _OrdinaryLine(ChatLine, forbid_unknown_fields=True, kw_only=True, gc=False):
     custom_id: CustomId
     method: Literal["POST"]
     url: Literal["/v1/chat/completions"]
     body: _OrdinaryBody
+
+
+class _MediaLine(_OrdinaryLine, forbid_unknown_fields=True, kw_only=True, gc=False):
+    body: _MediaBody
 
 
 class ChatRow(msgspec.Struct, kw_only=True, frozen=True, gc=False):
@@ -93,12 +107,31 @@ class ChatRow(msgspec.Struct, kw_only=True, frozen=True, gc=False):
     response_format: dict[str, Any] | None
 
     def plain_messages(self) -> list[dict[str, Any]]:
-        """Return the messages as plain objects, as chat templates read them."""
-        plain: list[dict[str, Any]] = msgspec.to_builtins(self.messages)
-        return plain
+        """Return the messages as plain objects, as chat templates read them: of media, which kind stands where."""
+        return [_plain_message(message) for message in self.messages]
+
+    def list_media(self) -> list[MediaPart]:
+        """Return the parts that carry media, in their order."""
+        return list(_iterate_media(self.messages))
 
 
 _ORDINARY = msgspec.json.Decoder(_OrdinaryLine)
+_WITH_MEDIA = msgspec.json.Decoder(_MediaLine)
+
+
+def _plain_message(message: ChatMessage) -> dict[str, Any]:
+    if not isinstance(message.content, list):
+        plain: dict[str, Any] = msgspec.to_builtins(message)
+        return plain
+    parts = [plain_part(part) for part in message.content]
+    others: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(message, content=None))
+    return {**others, "content": parts}
+
+
+def _iterate_media(messages: Iterable[ChatMessage]) -> Iterator[MediaPart]:
+    for message in messages:
+        if isinstance(message.content, list):
+            yield from (part for part in message.content if not isinstance(part, TextPart))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +142,8 @@ class ChatFormat:
 
     def decode_lines(self, data: bytes) -> list[ChatLine]:
         """Decode a block of ordinary lines. Raises ``msgspec.MsgspecError`` at the first that is not."""
-        return _ORDINARY.decode_lines(data)  # type: ignore[return-value]  # a list of the subclass, read only
+        decoder = _WITH_MEDIA if self.spec.modalities else _ORDINARY
+        return decoder.decode_lines(data)  # type: ignore[return-value]  # a list of the subclass, read only
 
     def read_line(self, value: dict[str, Any]) -> ChatLine:
         """Build a line from a parsed object. Raises ``RowRefused``."""
@@ -117,14 +151,33 @@ class ChatFormat:
         messages = body.get("messages")
         if not isinstance(messages, list) or not messages:
             raise RowRefused("body.messages must be a non-empty list of messages")
-        return ChatLine(
-            custom_id=custom_id,
-            body=ChatBody(
+        try:
+            read = ChatBody(
                 messages=[_read_message(entry, place, self.spec) for place, entry in enumerate(messages)],
                 chat_template_kwargs=_read_object(body, "chat_template_kwargs"),
                 response_format=_read_object(body, "response_format"),
-            ),
+            )
+        except TextTooLong as text:
+            raise refuse_text(custom_id, text, self.spec) from None
+        return ChatLine(custom_id=custom_id, body=read)
+
+    def make_row(self, row_number: int, line: ChatLine) -> ChatRow:
+        """Return a line as a worker runs it."""
+        body = line.body
+        return ChatRow(
+            row_number=row_number,
+            custom_id=line.custom_id,
+            messages=body.messages,
+            chat_template_kwargs=body.chat_template_kwargs,
+            response_format=body.response_format,
         )
+
+    def list_media(self, lines: Sequence[ChatLine]) -> list[tuple[int, list[MediaPart]]]:
+        """Return the places and the media of rows that carry some."""
+        if not self.spec.modalities:
+            return []
+        found = ((place, list(_iterate_media(line.body.messages))) for place, line in enumerate(lines))
+        return [(place, media) for place, media in found if media]
 
     def list_own_settings(self, lines: Sequence[ChatLine]) -> list[tuple[int, OwnSettings]]:
         """Return the places and settings of rows with ``chat_template_kwargs`` or a ``response_format``."""
@@ -155,7 +208,7 @@ def _read_message(entry: Any, place: int, spec: ModelSpec) -> ChatMessage:
     if role not in _ROLES:
         found = f", not {quote(role)}" if isinstance(role, str) else ""
         raise RowRefused(f"{where}.role must be one of {', '.join(_ROLES)}{found}")
-    tool_calls = entry.get("tool_calls")
+    tool_calls = as_plain(entry.get("tool_calls"))
     if tool_calls is not None and not (
         isinstance(tool_calls, list) and all(isinstance(c, dict) for c in tool_calls)
     ):
@@ -172,23 +225,24 @@ def _read_message(entry: Any, place: int, spec: ModelSpec) -> ChatMessage:
 
 def _read_content(
     content: Any, where: str, spec: ModelSpec, *, speechless: bool
-) -> str | list[TextPart] | None:
-    if isinstance(content, str) or (content is None and speechless):
-        return content
+) -> str | list[ContentPart] | None:
+    text = as_text(content)
+    if text is not None or (content is None and speechless):
+        return text
     if isinstance(content, list) and content:
         return read_parts(content, f"{where}.content", spec)
     raise RowRefused(f"{where}.content must be a string or a non-empty list of content parts")
 
 
 def _read_text(entry: dict[str, Any], field: str, where: str) -> str | None:
-    value = entry.get(field)
+    value = as_plain(entry.get(field))
     if value is not None and not isinstance(value, str):
         raise RowRefused(f"{where}.{field} must be a string")
     return value
 
 
 def _read_object(body: dict[str, Any], field: str) -> dict[str, Any] | None:
-    value = body.get(field)
+    value = as_plain(body.get(field))
     if value is not None and not isinstance(value, dict):
         raise RowRefused(f"body.{field} must be an object")
     return value

@@ -14,12 +14,13 @@ import numpy as np
 import xxhash
 
 from anex.estimating.sample import SAMPLE_ROWS
-from anex.rows.decode import collector_off, decode_block, line_format, oversize_fault
+from anex.rows.decode import collector_off, decode_cut, line_format
 from anex.rows.duplicates import IdHashes, Suspects, find_duplicates
 from anex.rows.envelope import OwnSettings
 from anex.rows.faults import FaultList, RowRefused, describe_line
 from anex.rows.format_verdicts import FormatVerdicts
-from anex.rows.jsonl import LINE_MAX_BYTES, OversizeLine, cut_line_blocks
+from anex.rows.jsonl import LINE_MAX_BYTES, cut_line_blocks
+from anex.rows.media import MediaTerms, check_media
 from anex.rows.reservoir import Reservoir, Sample
 from anex.rows.spans import Span, SpanCutter
 
@@ -31,10 +32,13 @@ if TYPE_CHECKING:
     from anex.catalog import ModelSpec
     from anex.rows.decode import DecodedBlock
     from anex.rows.envelope import RowClass
+    from anex.rows.media_items import Hosted
     from anex.rows.settings import RowSettings
 _encode = msgspec.json.Encoder().encode
 
 PROGRESS_BYTES = 8 << 20
+HOSTED_MAX = 48
+"""Hosted clips of a job that are asked about: the first distinct ones."""
 VERDICTS_REMEMBERED = 4096
 """How many different settings of rows are judged once only; a file with more has some judged again."""
 
@@ -47,6 +51,14 @@ class CheckLimits:
     line_max_bytes: int = LINE_MAX_BYTES
     faults_reported_max: int = 20
     sample_rows: int = SAMPLE_ROWS
+
+
+@dataclass(frozen=True, slots=True)
+class HostedClip:
+    """A clip of unknown length, and the first row that carries it."""
+
+    custom_id: str
+    clip: Hosted
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +78,8 @@ class Summary:
     """How many rows each class has."""
     faults: FaultList
     suspects: Suspects
+    hosted: tuple[HostedClip, ...]
+    """The first ``HOSTED_MAX`` distinct clips whose length only their hosts may know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +95,8 @@ class RowChecker:
     seed: str
     find_grammar_fault: Callable[[Mapping[str, Any]], str | None]
     limits: CheckLimits = field(default_factory=CheckLimits)
+    media: MediaTerms | None = None
+    """What decides about media, where it isn't the model alone."""
 
     def check_stream(
         self, blocks: Iterable[bytes], on_progress: Callable[[int, int], None] | None = None
@@ -88,16 +104,12 @@ class RowChecker:
         """Read the whole file, given as blocks cut anywhere, and return what it holds.
 
         ``on_progress(bytes, rows)`` is called every 8 MiB. Reading stops early only at too many rows.
-        Raises ``NotBuiltYet`` for a kind of model that this version does not serve.
         """
         check = _Pass(self)
         metered = _meter(blocks, check, on_progress)
         for block in cut_line_blocks(metered, line_max_bytes=self.limits.line_max_bytes):
-            if isinstance(block, OversizeLine):
-                check.add_faults([oversize_fault(block.line, self.limits.line_max_bytes)])
-            else:
-                with collector_off():
-                    check.add_block(decode_block(block, check.line_reader))
+            with collector_off():
+                check.add_block(decode_cut(block, check.line_reader, self.limits.line_max_bytes))
             if check.rows > self.limits.rows_max:
                 break
         return check.summarize()
@@ -111,9 +123,7 @@ class RowChecker:
         """Yield (custom_id, line) of each good line of the file."""
         reader = line_format(self.spec)
         for block in cut_line_blocks(blocks, line_max_bytes=self.limits.line_max_bytes):
-            if isinstance(block, OversizeLine):
-                continue
-            decoded = decode_block(block, reader)
+            decoded = decode_cut(block, reader)
             ids = [line.custom_id for line in decoded.lines]
             yield from zip(ids, decoded.numbers.tolist(), strict=True)
 
@@ -149,11 +159,14 @@ class _Pass:
         self._class_rows = [0]
         self._verdicts: dict[bytes, int | str] = {}
         self._formats = FormatVerdicts(checker.find_grammar_fault)
+        self._media_terms = checker.media or MediaTerms(checker.spec)
+        self._hosted: dict[str, HostedClip] = {}
 
     def add_block(self, decoded: DecodedBlock[Any]) -> None:
         """Take the rows of a block."""
         classes, refused = self._classify(decoded)
-        self.add_faults(sorted(decoded.faults + refused) if refused else decoded.faults)
+        refused += self._check_media(decoded)
+        self._add_faults(sorted(decoded.faults + refused) if refused else decoded.faults)
         if not decoded.lines:
             return
         self._ids.add_ids([line.custom_id for line in decoded.lines])
@@ -161,10 +174,10 @@ class _Pass:
         self._spans.add_rows(decoded.starts, decoded.ends, decoded.numbers)
         self.rows += len(decoded.lines)
 
-    def add_faults(self, faults: Iterable[tuple[int, str]]) -> None:
-        """Note faults as (line, message), in the order of lines."""
-        for line, message in faults:
-            self._faults.add(describe_line(line, message))
+    def _add_faults(self, faults: Iterable[tuple[int, str]]) -> None:
+        """Note faults as (line, sentence), in the order of lines."""
+        for _, sentence in faults:
+            self._faults.add(sentence)
 
     def summarize(self) -> Summary:
         """Close the pass."""
@@ -183,6 +196,7 @@ class _Pass:
             class_rows=tuple(self._class_rows),
             faults=self._faults,
             suspects=self._ids.find_suspects(),
+            hosted=tuple(self._hosted.values()),
         )
 
     def _classify(self, decoded: DecodedBlock[Any]) -> tuple[NDArray[np.int64] | int, list[tuple[int, str]]]:
@@ -196,11 +210,28 @@ class _Pass:
         for place, own in owners:
             verdict = self._judge(own)
             if isinstance(verdict, str):
-                refused.append((int(decoded.numbers[place]), verdict))
+                number = int(decoded.numbers[place])
+                refused.append((number, describe_line(number, verdict)))
             else:
                 classes[place] = verdict
                 self._class_rows[verdict] += 1
         return classes, refused
+
+    def _check_media(self, decoded: DecodedBlock[Any]) -> list[tuple[int, str]]:
+        """Return the faults of rows' media; note which clips their hosts may be asked about."""
+        refused: list[tuple[int, str]] = []
+        for place, parts in self.line_reader.list_media(decoded.lines):
+            custom_id = decoded.lines[place].custom_id
+            try:
+                unknown = check_media(self._media_terms, custom_id, parts)
+            except RowRefused as refusal:
+                number = int(decoded.numbers[place])
+                refused.append((number, refusal.describe(number)))
+                continue
+            for clip in unknown:
+                if len(self._hosted) < HOSTED_MAX:
+                    self._hosted.setdefault(clip.address, HostedClip(custom_id, clip))
+        return refused
 
     def _judge(self, own: OwnSettings) -> int | str:
         """Return the place of a row's class, or why the row is refused. Equal settings are judged once."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from anex.catalog import ModelSpec
+    from anex.rows.parts import MediaPart
     from anex.rows.settings import RowSettings
 
 
@@ -51,10 +52,23 @@ class Line(Protocol):
         """The caller's name for the row."""
 
 
+class Row(Protocol):
+    """A line as a worker runs it. Kinds add what they run."""
+
+    @property
+    def row_number(self) -> int:
+        """Its place among the rows of the input, from 1."""
+
+    @property
+    def custom_id(self) -> str:
+        """The caller's name for the row."""
+
+
 LineT = TypeVar("LineT", bound=Line)
+RowT_co = TypeVar("RowT_co", bound=Row, covariant=True)
 
 
-class LineFormat(Protocol[LineT]):
+class LineFormat(Protocol[LineT, RowT_co]):
     """How the lines of one kind are read and judged."""
 
     def decode_lines(self, data: bytes) -> list[LineT]:
@@ -62,6 +76,12 @@ class LineFormat(Protocol[LineT]):
 
     def read_line(self, value: dict[str, Any]) -> LineT:
         """Build a line from a parsed object, unknown fields left out. Raises ``RowRefused``."""
+
+    def make_row(self, row_number: int, line: LineT) -> RowT_co:
+        """Return a line as a worker runs it."""
+
+    def list_media(self, lines: Sequence[LineT]) -> list[tuple[int, list[MediaPart]]]:
+        """Return the places of the rows that carry media, and what they carry."""
 
     def list_own_settings(self, lines: Sequence[LineT]) -> list[tuple[int, OwnSettings]]:
         """Return the places of the rows that set something by themselves, and what they set."""

@@ -8,7 +8,13 @@ text in a sentence is cut to 64 characters: these sentences are stored longer th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from unicodedata import category
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+    from anex.catalog import Modality, ModelSpec
 
 QUOTED_MAX_CHARACTERS = 64
 
@@ -17,11 +23,16 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 class RowRefused(Exception):
-    """One line breaks the contract; ``message`` says how, without naming the line."""
+    """One line breaks the contract; ``message`` says how. It names the row itself, or leaves it to ``describe``."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, names_row: bool = False) -> None:
         super().__init__(message)
         self.message = message
+        self.names_row = names_row
+
+    def describe(self, line: int) -> str:
+        """Return the whole sentence for a fault in ``line``."""
+        return self.message if self.names_row else describe_line(line, self.message)
 
 
 def quote(text: str) -> str:
@@ -34,18 +45,39 @@ def quote(text: str) -> str:
     return f"'{kept}'"
 
 
+def describe_row(custom_id: str, message: str) -> str:
+    """Return the sentence for a fault in what a row asks for, as it is named by its owner."""
+    return f"Row {quote(custom_id)}: {message}"
+
+
 def describe_line(line: int, message: str) -> str:
     """Return the sentence for a fault in a line (1-based, blank lines counted, as editors count)."""
     return f"Line {line}: {message}"
 
 
-def find_length_fault(custom_id: str, input_tokens: int, context_tokens: int, model_id: str) -> str | None:
-    """Return the sentence for a text row whose input leaves no room for an answer, None where it fits."""
-    if input_tokens <= context_tokens - 1:
+def find_length_fault(
+    custom_id: str, input_tokens: int, spec: ModelSpec, media: AbstractSet[Modality] = frozenset()
+) -> str | None:
+    """Return the sentence for a row whose input leaves no room for an answer, None where it fits.
+
+    ``input_tokens`` includes what its ``media`` encode to.
+    """
+    limits = spec.context_for(media)
+    if input_tokens <= min(limits.input_tokens, limits.total_tokens - 1):
         return None
+    return describe_length(custom_id, f"{input_tokens:,}", spec, media)
+
+
+def describe_length(
+    custom_id: str, input_tokens: str, spec: ModelSpec, media: AbstractSet[Modality] = frozenset()
+) -> str:
+    """Return the sentence for a row that is too long by ``input_tokens``, a number in words."""
+    included = " (including media)" if media else ""
+    beside = f" with {' and '.join(sorted(media))} input" if media else ""
     return (
-        f"Row {quote(custom_id)} is too long: {input_tokens:,} input tokens exceeds the"
-        f" {context_tokens:,}-token maximum that model '{model_id}' can serve. Shorten or split this row."
+        f"Row {quote(custom_id)} is too long: {input_tokens} input tokens{included} exceeds the"
+        f" {spec.context_for(media).input_tokens:,}-token maximum that model '{spec.id}' can serve{beside}."
+        " Shorten or split this row."
     )
 
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from anex.rows.jsonl import find_rare
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -19,10 +21,9 @@ if TYPE_CHECKING:
 
 NESTING_MAX = 128
 
-_RARE_BYTES = 1024
-"""Above this many bytes a line, brackets are looked for one by one."""
 _LF, _CR, _OPEN_BRACE, _CLOSE_BRACE = 0x0A, 0x0D, 0x7B, 0x7D
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+"""A string, or what begins like one and never ends: a pattern that refused that would be tried again at each quote in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,26 +71,20 @@ def _may_be_deep(
     """Whether one line holds over ``NESTING_MAX`` opening brackets: a cheap look that no deep line passes."""
     if len(starts) == 0 or int((ends - starts).max()) <= 2 * NESTING_MAX:
         return False
-    if len(block.newlines) * _RARE_BYTES <= len(codes) and _has_few_opening(block.data):
-        return False
-    opening = np.flatnonzero((codes | 0x20) == _OPEN_BRACE)  # 0x5B '[' and 0x7B '{' differ in that one bit
+    opening = _find_opening(block.data, codes)
     if len(opening) <= NESTING_MAX:
         return False
     line_of = np.searchsorted(starts, opening, side="right")
     return bool((line_of[NESTING_MAX:] == line_of[:-NESTING_MAX]).any())
 
 
-def _has_few_opening(data: bytes) -> bool:
-    """Whether a block has no more than ``NESTING_MAX`` opening brackets. Jumps from one to the next: fast where they are rare."""
-    left = NESTING_MAX
-    for bracket in (b"{", b"["):
-        at = data.find(bracket)
-        while at >= 0:
-            left -= 1
-            if left < 0:
-                return False
-            at = data.find(bracket, at + 1)
-    return True
+def _find_opening(data: bytes, codes: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return where opening brackets stand, in order."""
+    braces, brackets = find_rare(data, b"{"), find_rare(data, b"[")
+    if braces is None or brackets is None:
+        # 0x5B '[' and 0x7B '{' differ in one bit.
+        return np.flatnonzero((codes | 0x20) == _OPEN_BRACE)
+    return np.array(sorted(braces + brackets), dtype=np.int64)
 
 
 def nesting_depth(line: bytes) -> int:

@@ -8,13 +8,14 @@ as escapes, so that a line is a line to every reader.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from anex.rows.response_format import find_answer_fault
+from anex.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,8 +63,7 @@ class RowOutcome:
 
     line: bytes
     kind: OutcomeKind
-    input_tokens: int
-    output_tokens: int
+    usage: Usage
 
 
 def classify_answer(
@@ -91,6 +91,37 @@ def classify_answer(
     return _answered(key, cleaned, kind, usage, fault)
 
 
+def bill_media(outcome: RowOutcome, media: Usage) -> RowOutcome:
+    """Add the media of a row to what it is billed; ``media`` is what its input was counted as.
+
+    Of the tokens that the engine counted, those beyond the row's text are the media's.
+    """
+    if outcome.kind == OutcomeKind.ERROR or not media.images + media.clips:
+        return outcome
+    text_tokens = media.input_tokens - media.media_tokens
+    usage = replace(
+        media,
+        input_tokens=outcome.usage.input_tokens,
+        output_tokens=outcome.usage.output_tokens,
+        media_tokens=max(0, outcome.usage.input_tokens - text_tokens),
+    )
+    return replace(outcome, usage=usage)
+
+
+def answer_row(key: RowKey, request_id: str, body: Mapping[str, Any], usage: Usage) -> RowOutcome:
+    """Make the line of a row that was answered with ``body``."""
+    response = {"status_code": 200, "request_id": request_id, "body": body}
+    counts = (usage.input_tokens, usage.output_tokens)
+    return RowOutcome(_write_line(key, response, None, None, counts), OutcomeKind.SUCCESS, usage)
+
+
+def fail_answered(key: RowKey, status: int, body: bytes) -> RowOutcome:
+    """Make the line of a row that the engine answered with an error; ``status`` below 400: with something unreadable."""
+    if status < 400:  # noqa: PLR2004 - where HTTP's errors begin
+        return _fail_answered(key, _UNREADABLE_STATUS, None)
+    return _fail_answered(key, status, _parse_object(body))
+
+
 def fail_row(key: RowKey, error: str, error_type: ErrorType) -> RowOutcome:
     """Make the line of a row that never got an answer."""
     return _failed(key, None, error, error_type)
@@ -105,7 +136,7 @@ def _answered(
         "body": body,
     }
     line = _write_line(key, response, fault, "format_error" if fault is not None else None, usage)
-    return RowOutcome(line, kind, *usage)
+    return RowOutcome(line, kind, Usage(*usage))
 
 
 def _fail_answered(key: RowKey, status: int, answer: dict[str, Any] | None) -> RowOutcome:
@@ -122,7 +153,7 @@ def _fail_answered(key: RowKey, status: int, answer: dict[str, Any] | None) -> R
 
 
 def _failed(key: RowKey, response: dict[str, Any] | None, error: str, error_type: ErrorType) -> RowOutcome:
-    return RowOutcome(_write_line(key, response, error, error_type, (0, 0)), OutcomeKind.ERROR, 0, 0)
+    return RowOutcome(_write_line(key, response, error, error_type, (0, 0)), OutcomeKind.ERROR, Usage())
 
 
 def _write_line(

@@ -17,6 +17,7 @@ from anex.clock import SystemClock
 from anex.db import Database
 from anex.grammar import GrammarChildren
 from anex.ledger.grants import grant_credits
+from anex.media.clips import ClipReader
 from anex.money import cents_to_nanos
 from anex.objects import ObjectStore
 from anex.orgs.keys import create_key
@@ -96,6 +97,7 @@ def services(
         counters=NoCounters(),
         grammar=grammar,
         outbound=outbound,
+        clips=ClipReader(),
         sealer=Sealer([Fernet.generate_key().decode()]),
         clock=SystemClock(),
         timings=Timings(),

@@ -269,7 +269,7 @@ def test_the_budget_is_never_exceeded_but_by_a_row_alone(sizes: list[int], rows_
     budget = Budget(rows_max, bytes_max=100)
     held: list[int] = []
     for size in sizes:
-        while not budget._fits(size):
+        while not budget._fits(size, 1):
             budget.release(held.pop(0))
         budget.acquire(size)
         held.append(size)

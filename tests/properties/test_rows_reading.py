@@ -67,7 +67,7 @@ def read_carefully(line: bytes) -> tuple[list[ChatLine], list[tuple[int, str]]]:
         value = parse_line(line, 0)
         return ([] if value is None else [ChatFormat(chat_spec()).read_line(value)]), []
     except RowRefused as refusal:
-        return [], [(1, refusal.message)]
+        return [], [(1, refusal.describe(1))]
 
 
 def used_fields(line: ChatLine) -> Any:
@@ -133,7 +133,9 @@ def test_spans_and_sub_cuts_cover_each_row_once(sizes: list[int], piece: int, bl
         ends = [*span.cut_bytes[1:], span.end_byte]
         for start, end, line in zip(span.cut_bytes, ends, span.cut_lines, strict=True):
             rows = list(
-                iterate_rows([data[start:end]], chat_spec(), start_byte=start, first_line=line, first_row=1)
+                iterate_rows(
+                    [data[start:end]], ChatFormat(chat_spec()), start_byte=start, first_line=line, first_row=1
+                )
             )
             assert len(rows) <= 64
             assert line == 1 + data[:start].count(b"\n")

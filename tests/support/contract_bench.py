@@ -28,6 +28,7 @@ from anex.jobs.run_chunk import run_next_chunk
 from anex.jobs.store import lock_job
 from anex.jobs.sweep import sweep
 from anex.ledger.grants import grant_credits
+from anex.media.clips import ClipReader
 from anex.money import cents_to_nanos
 from anex.objects import ObjectStore
 from anex.orgs.keys import create_key
@@ -299,6 +300,7 @@ def _make_spine(
             counters=StoredTokenCounters(objects, counters),
             grammar=grammar,
             outbound=SilentWeb(),
+            clips=ClipReader(),
             sealer=Sealer([Fernet.generate_key().decode()]),
             clock=SystemClock(),
             timings=Timings(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -10,7 +9,6 @@ from uuid import uuid4
 from anex.clock import SystemClock
 from anex.ids import new_id
 from anex.inputs.store import insert_upload
-from anex.jobs.end import RowCounts
 from anex.jobs.store import insert_job, lock_job, move_job
 from anex.jobs.transitions import Status
 from anex.ledger.grants import grant_credits
@@ -30,6 +28,14 @@ if TYPE_CHECKING:
 
 
 _CLOCK = SystemClock()
+COUNTED = (
+    "success_rows",
+    "error_rows",
+    "format_error_rows",
+    "truncated_rows",
+    "input_tokens",
+    "output_tokens",
+)
 _ESTIMATE_ROWS = 10
 
 
@@ -126,7 +132,7 @@ def cancel_started_job(transaction: Transaction, job_id: str, charge_cents: int)
     charged_nanos = settle_hold(
         transaction, job_id=job.id, charge_nanos=cents_to_nanos(charge_cents), now=now
     )
-    counts = asdict(RowCounts()) | {"pending_rows": job.total_rows}
+    counts = dict.fromkeys(COUNTED, 0) | {"pending_rows": job.total_rows}
     end = {**counts, "cost_cents": charged_nanos // NANOS_PER_CENT, "finished_at": now}
     move_job(transaction, _CLOCK, job, Status.CANCELLED, end)
     return charged_nanos

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -14,6 +16,7 @@ from cryptography.fernet import Fernet
 from anex.clock import SystemClock
 from anex.db import Database
 from anex.grammar import GrammarChildren
+from anex.media.clips import ClipReader
 from anex.money import cents_to_nanos
 from anex.objects import ObjectStore
 from anex.outbound import Outbound, OutboundPolicy
@@ -22,6 +25,7 @@ from anex.services import Limits, Services, Timings
 from anex.token_counters import StoredTokenCounters
 from anex.units.model import HeldLeases, StopSignals
 from config.catalog import load_catalog
+from tests.support.engines import open_client, run_fake_engine
 from tests.support.factories import make_funded_caller, make_unit
 from tests.support.spine import MODEL, RecordingDispatcher, Spine
 from tests.support.wait import wait_until
@@ -81,6 +85,7 @@ def spine(
             counters=counters,
             grammar=grammar,
             outbound=Outbound(OutboundPolicy()),
+            clips=ClipReader(),
             sealer=sealer,
             clock=SystemClock(),
             timings=SHORT,
@@ -104,3 +109,18 @@ def spine(
 def poor(spine: Spine) -> Caller:
     """Another organization, with next to nothing: one nano-dollar."""
     return make_funded_caller(spine.services, 1)
+
+
+@pytest.fixture
+def embed_spine(spine: Spine) -> Iterator[Spine]:
+    """Give the spine a unit that serves an embedding model."""
+    with serve_model(spine, "fake-embed") as served:
+        yield served
+
+
+@contextmanager
+def serve_model(spine: Spine, model: str) -> Iterator[Spine]:
+    """Give the spine a unit of another model of the tests' catalog, with an engine of its own."""
+    unit = make_unit(spine.services, spine.services.catalog.get(model))
+    with run_fake_engine(model) as engine, open_client(engine.socket_path) as client:
+        yield replace(spine, engine=client, unit=unit)

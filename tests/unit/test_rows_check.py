@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from anex.catalog import Reasoning
-from anex.errors import NotBuiltYet
 from anex.rows import decode
+from anex.rows.chat import ChatFormat
 from anex.rows.check import CheckLimits, RowChecker, Summary
 from anex.rows.decode import iterate_rows
 from anex.rows.settings import RowSettings
@@ -119,7 +119,7 @@ def test_nesting_of_128_is_accepted_and_brackets_in_text_do_not_nest() -> None:
 
 def test_of_duplicate_keys_the_last_wins() -> None:
     line = b'{"custom_id":"first",' + chat_line("last")[1:]
-    (row,) = iterate_rows([line], chat_spec(), start_byte=0, first_line=1, first_row=1)
+    (row,) = iterate_rows([line], ChatFormat(chat_spec()), start_byte=0, first_line=1, first_row=1)
     assert row.custom_id == "last"
 
 
@@ -198,13 +198,6 @@ def test_a_line_that_breaks_the_contract_is_named(changes: dict[str, Any], told:
     assert fault_of(**changes) == f"Line 2: {told}"
 
 
-def test_media_on_a_model_that_takes_it_is_said_to_come_later() -> None:
-    spec = replace(chat_spec(), modalities=frozenset({"image"}))
-    line = chat_line("a", body=message(content=[{"type": "image_url", "image_url": {"url": "https://x/y"}}]))
-    (fault,) = faults_of(join_lines(line), spec)
-    assert "rows with media are not served by this version yet" in fault
-
-
 def test_null_equals_absent_and_unknown_fields_are_ignored() -> None:
     line = chat_line(
         "a",
@@ -222,7 +215,7 @@ def test_null_equals_absent_and_unknown_fields_are_ignored() -> None:
     )
     data = join_lines(line, spoken)
     assert not check(data).faults
-    rows = list(iterate_rows([data], chat_spec(), start_byte=0, first_line=1, first_row=5))
+    rows = list(iterate_rows([data], ChatFormat(chat_spec()), start_byte=0, first_line=1, first_row=5))
     assert [row.row_number for row in rows] == [5, 6]
     assert rows[1].plain_messages() == [
         {"role": "assistant", "tool_calls": [{"id": "1"}]},
@@ -350,11 +343,6 @@ def test_ordinary_lines_are_decoded_as_a_block(end: bytes, monkeypatch: pytest.M
     assert (deep_looking.rows, deep_looking.faults.sentences()) == (2, [])
     with pytest.raises(TypeError):  # many brackets, though in text, are counted line by line
         check(end.join(lines))
-
-
-def test_kinds_that_come_later_are_said_to() -> None:
-    with pytest.raises(NotBuiltYet, match=r"'test-chat' \(embed\) are not served by this version yet"):
-        check(b"", replace(chat_spec(), kind="embed"))
 
 
 def test_lines_over_the_limit_do_not_hide_duplicates() -> None:

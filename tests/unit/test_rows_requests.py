@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from anex.catalog import Reasoning
+from anex.rows.chat import ChatFormat
 from anex.rows.decode import iterate_rows
 from anex.rows.requests import PRIORITY_RUN, ChatTerms, chat_request
 from anex.rows.settings import RowSettings
@@ -19,7 +20,7 @@ THINKER = replace(chat_spec(), reasoning=Reasoning(("low", "high"), "high", 64))
 
 def request_of(body: dict[str, Any], terms: ChatTerms, input_tokens: int = 10) -> dict[str, Any]:
     line = chat_line("a", body={"messages": [{"role": "user", "content": "hi"}], **body})
-    (row,) = iterate_rows([line], terms.spec, start_byte=0, first_line=1, first_row=1)
+    (row,) = iterate_rows([line], ChatFormat(terms.spec), start_byte=0, first_line=1, first_row=1)
     request = chat_request(terms, row, input_tokens)
     assert request.path == "/v1/chat/completions"
     asked: dict[str, Any] = json.loads(request.body)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from anex.rows.result import OutcomeKind, RowKey, RowOutcome, classify_answer, fail_row
+from anex.usage import Usage
 
 KEY = RowKey("01ABC", 7, "row-7")
 KEYS = ["id", "custom_id", "response", "error", "error_type", "usage"]
@@ -47,14 +48,17 @@ def classify(
     assert outcome.line.count(b"\n") == 1
     line = json.loads(outcome.line)
     assert list(line) == KEYS
-    assert line["usage"] == {"input_tokens": outcome.input_tokens, "output_tokens": outcome.output_tokens}
+    assert line["usage"] == {
+        "input_tokens": outcome.usage.input_tokens,
+        "output_tokens": outcome.usage.output_tokens,
+    }
     assert (line["id"], line["custom_id"]) == ("row_01ABC_7", "row-7")
     return outcome, line
 
 
 def test_a_success_carries_the_answer_under_our_models_name() -> None:
     outcome, line = classify(answer("hello"))
-    assert (outcome.kind, outcome.input_tokens, outcome.output_tokens) == (OutcomeKind.SUCCESS, 12, 5)
+    assert (outcome.kind, outcome.usage) == (OutcomeKind.SUCCESS, Usage(12, 5))
     assert (line["error"], line["error_type"]) == (None, None)
     assert line["response"] == {
         "status_code": 200,
@@ -78,7 +82,7 @@ def test_a_success_carries_the_answer_under_our_models_name() -> None:
 
 def test_a_stop_on_the_cap_is_truncated_even_when_the_format_is_broken() -> None:
     outcome, line = classify(answer('{"a":', "length"), response_format=SCHEMA)
-    assert (outcome.kind, outcome.output_tokens, line["error"]) == (OutcomeKind.TRUNCATED, 5, None)
+    assert (outcome.kind, outcome.usage.output_tokens, line["error"]) == (OutcomeKind.TRUNCATED, 5, None)
     assert line["response"]["body"]["choices"][0]["message"]["content"] == '{"a":'
 
 
@@ -95,7 +99,7 @@ def test_an_answer_that_breaks_its_format_keeps_its_text_and_is_billed(
     content: str | None, response_format: Any, told: str
 ) -> None:
     outcome, line = classify(answer(content), response_format=response_format)
-    assert (outcome.kind, outcome.input_tokens, outcome.output_tokens) == (OutcomeKind.FORMAT_ERROR, 12, 5)
+    assert (outcome.kind, outcome.usage) == (OutcomeKind.FORMAT_ERROR, Usage(12, 5))
     assert (line["error"], line["error_type"]) == (told, "format_error")
     assert line["response"]["status_code"] == 200
     assert line["response"]["body"]["choices"][0]["message"]["content"] == content
@@ -135,7 +139,7 @@ def test_a_failed_row_with_an_answer_bills_nothing(
     status: int, body: Any, error: str, error_type: str, shown: int
 ) -> None:
     outcome, line = classify(json.dumps(body).encode() if body is not None else b"<html>", status)
-    assert (outcome.kind, outcome.input_tokens, outcome.output_tokens) == (OutcomeKind.ERROR, 0, 0)
+    assert (outcome.kind, outcome.usage) == (OutcomeKind.ERROR, Usage())
     assert (line["error"], line["error_type"]) == (error, error_type)
     assert line["response"]["status_code"] == shown
     assert line["response"]["body"]["error"]["message"] == error

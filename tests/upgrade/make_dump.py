@@ -228,11 +228,10 @@ def _find_charge(transaction: Transaction, job: Job, made: MadeJob) -> int | Non
         return 0 if made.end_status == Status.CANCELLED else None
     if job.status == Status.IN_PROGRESS:
         return None
-    counts = RowCounts(**sum_chunks(transaction, job.id))
+    counts = RowCounts.of(sum_chunks(transaction, job.id))
     return charge_cents(
         PriceTerms.from_json((job.terms or {})["prices"]),
-        input_tokens=counts.input_tokens,
-        output_tokens=counts.output_tokens,
+        counts.usage,
         billable_rows=counts.billable_rows,
         hold_cents=job.est_cost_cents or 0,
     )

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     from random import Random
 
 
+MEDIA_TOKENS = 7
+"""What each item of media counts: less than any model's catalog says, as with a real engine."""
+
+_MEDIA_PARTS = frozenset({"image_url", "audio_url", "video_url", "input_audio"})
+
+
 class RequestRefused(Exception):
     """The engine answers 400 with this message."""
 
@@ -81,7 +87,7 @@ def plan_chat(model: FakeModel, request: Mapping[str, Any], length_factor: float
         raise RequestRefused(
             "reasoning_effort: stands at the top level and in chat_template_kwargs; give it once"
         )
-    prompt_tokens = count_byte_tokens(messages)
+    prompt_tokens = _count_conversation(messages)
     room = model.context_tokens - prompt_tokens
     max_tokens = request.get("max_completion_tokens") or request.get("max_tokens") or max(room, 0)
     _check_context(model, prompt_tokens, max_tokens)
@@ -97,7 +103,10 @@ def plan_embeddings(model: FakeModel, request: Mapping[str, Any]) -> Planned:
     if not isinstance(dimensions, int) or not 1 <= dimensions <= model.width:
         raise RequestRefused(f"dimensions: {dimensions!r} is not between 1 and {model.width}")
     items = _embedding_items(request)
-    counts = [count_byte_tokens(item) if isinstance(item, list) else count_byte_text(item) for item in items]
+    counts = [
+        _count_conversation(item, opens_answer=False) if isinstance(item, list) else count_byte_text(item)
+        for item in items
+    ]
     for count in counts:
         _check_context(model, count, 0)
     as_base64 = request.get("encoding_format") == "base64"
@@ -115,6 +124,22 @@ def plan_embeddings(model: FakeModel, request: Mapping[str, Any]) -> Planned:
         "usage": {**usage, "prompt_tokens_details": None},
     }
     return Planned(sum(counts), 0, "stop", body)
+
+
+def _count_conversation(messages: list[Any], *, opens_answer: bool = True) -> int:
+    """Count a conversation with its media. Raises ``RequestRefused`` for an address: engines fetch nothing."""
+    parts = [
+        part
+        for message in messages
+        if isinstance(message.get("content"), list)
+        for part in message["content"]
+        if part.get("type") in _MEDIA_PARTS
+    ]
+    for part in parts:
+        address = part[part["type"]].get("url")
+        if address is not None and not address.startswith("data:"):
+            raise RequestRefused("media are taken as data: URIs only")
+    return count_byte_tokens(messages, opens_answer=opens_answer) + MEDIA_TOKENS * len(parts)
 
 
 def _check_context(model: FakeModel, prompt_tokens: int, max_tokens: int) -> None:
