@@ -30,7 +30,7 @@ from anex.outbound_connection import (
 from anex.outbound_errors import AnswerTooLarge, OutboundFailed, OutboundRefused, OutboundTimeout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from urllib3 import BaseHTTPResponse
@@ -152,15 +152,17 @@ class Outbound:
         deadline_seconds: float,
         idle_seconds: float = 30.0,
         redirects_max: int = 0,
+        meanwhile: Callable[[], None] | None = None,
     ) -> Iterator[OutboundAnswer]:
         """Send a request and yield the answer, of whatever status; the connection ends with the context.
 
         Up to ``redirects_max`` redirects are followed, for GET and HEAD alone, each judged like the first URL;
-        with 0 a redirect is an answer like others. Raises ``OutboundRefused``, ``OutboundFailed`` and its kinds.
+        with 0 a redirect is an answer like others. ``meanwhile`` is called at each receive, and every second or so of
+        silence; what it raises ends the request. Raises ``OutboundRefused``, ``OutboundFailed`` and its kinds.
         """
         if redirects_max and (method not in _REPEATABLE or body is not None):
             raise ValueError(f"redirects of a {method} with a body or an effect are never followed")
-        limits = Limits.begin(deadline_seconds, idle_seconds)
+        limits = Limits.begin(deadline_seconds, idle_seconds, meanwhile)
         target = read_target(url)
         sent = dict(headers or {})
         for _ in range(redirects_max + 1):

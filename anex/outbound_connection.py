@@ -22,7 +22,7 @@ from urllib3.util.response import assert_header_parsing
 from anex.outbound_errors import AnswerTooLarge, OutboundFailed, OutboundTimeout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -35,6 +35,9 @@ HEADER_BYTES_MAX = 64 << 10
 CONNECT_SECONDS_MAX = 10.0
 """For one address; a host's next one has its turn then."""
 
+LOOK_UP_SECONDS = 1.0
+"""How long a silent server is waited for at a time, where the caller wants to look up in between."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -42,11 +45,14 @@ class Limits:
 
     ends_at: float
     idle_seconds: float
+    meanwhile: Callable[[], None] | None = None
 
     @classmethod
-    def begin(cls, deadline_seconds: float, idle_seconds: float) -> Limits:
+    def begin(
+        cls, deadline_seconds: float, idle_seconds: float, meanwhile: Callable[[], None] | None = None
+    ) -> Limits:
         """Start the clock."""
-        return cls(time.monotonic() + deadline_seconds, idle_seconds)
+        return cls(time.monotonic() + deadline_seconds, idle_seconds, meanwhile)
 
     def wait_seconds(self) -> float:
         """Return how long one wait may take. Raises ``OutboundTimeout`` when the deadline has passed."""
@@ -54,6 +60,14 @@ class Limits:
         if left_seconds <= 0:
             raise self.passed()
         return min(left_seconds, self.idle_seconds)
+
+    def look_up(self) -> float:
+        """Let the caller look up; return how long to wait before the next time. Raises what it raises, too."""
+        seconds = self.wait_seconds()
+        if self.meanwhile is None:
+            return seconds
+        self.meanwhile()
+        return min(seconds, LOOK_UP_SECONDS)
 
     def passed(self) -> OutboundTimeout:
         """Return the limit that a socket's time-out means."""
@@ -84,17 +98,23 @@ class GuardedSocket(ssl.SSLSocket):
         """Receive within the limits; one TLS record counts as one receive."""
         if self._allowance_bytes <= 0:
             raise AnswerTooLarge("the other server's answer has more headers or framing than we take")
-        self._wait_at_most(self._limits.wait_seconds())
-        try:
-            count = super().recv_into(buffer, nbytes, flags)
-        except TimeoutError as error:
-            raise self._limits.passed() from error
+        count = self._wait_for_bytes(buffer, nbytes, flags)
         if count == 0 and self._is_in_headers:
             raise ConnectionError(
                 "the answer ended within its headers, which http.client takes for their end"
             )
         self._allowance_bytes -= count
         return count
+
+    def _wait_for_bytes(self, buffer: WriteableBuffer, nbytes: int | None, flags: int) -> int:
+        silent_until = time.monotonic() + self._limits.idle_seconds
+        while True:
+            self._wait_at_most(self._limits.look_up())
+            try:
+                return super().recv_into(buffer, nbytes, flags)
+            except TimeoutError as error:
+                if time.monotonic() >= silent_until:
+                    raise self._limits.passed() from error
 
     def send(self, data: ReadableBuffer, flags: int = 0) -> int:
         """Send within the limits; ``sendall`` comes here too."""

@@ -8,11 +8,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from anex.db import Transaction
 
+# Held while an organization's copies are counted, so that of concurrent claims only as many pass as there is room for. What refers
+# to the organization (a new input, a new job) can be written meanwhile.
+_LOCK_ORGANIZATION = """
+SELECT id FROM organizations WHERE id = (SELECT org_id FROM inputs WHERE id = %(input_id)s AND region = %(region)s)
+FOR NO KEY UPDATE
+"""
+
+# A copy whose lease ran out is not counted. Where its holder lives yet and extends it, there is one too many for a while: to throw
+# away what has come would cost more than the thread.
 _CLAIM = """
 UPDATE inputs SET status = 'copying', copy_fence = copy_fence + 1, copy_attempts = copy_attempts + 1, copied_bytes = 0,
                   copy_lease_until = anex_now() + %(lease)s * interval '1 second'
 WHERE id = %(input_id)s AND region = %(region)s AND status IN ('pending', 'copying')
   AND (copy_lease_until IS NULL OR copy_lease_until < anex_now())
+  AND (SELECT count(*) FROM inputs AS held
+       WHERE held.org_id = inputs.org_id AND held.region = %(region)s
+         AND held.status = 'copying' AND held.copy_lease_until >= anex_now()) < %(copies_max)s
 RETURNING id, org_id, object_key, source_url, copy_fence, copy_attempts
 """
 
@@ -48,6 +60,17 @@ WHERE id IN (
 RETURNING id
 """
 
+# Two copies that settle one after the other ring for two: the one that is rung for goes to the end of the line.
+_RING_NEXT = """
+UPDATE inputs SET rung_at = anex_now()
+WHERE id = (
+    SELECT id FROM inputs
+    WHERE org_id = %(org_id)s AND region = %(region)s AND status IN ('pending', 'copying')
+      AND (copy_lease_until IS NULL OR copy_lease_until < anex_now())
+    ORDER BY rung_at, id LIMIT 1 FOR UPDATE SKIP LOCKED)
+RETURNING id
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Copy:
@@ -66,9 +89,15 @@ class Copy:
         return {"input_id": self.id, "fence": self.copy_fence}
 
 
-def claim_copy(transaction: Transaction, input_id: str, region: str, lease_seconds: float) -> Copy | None:
-    """Claim the copy of an input of this ``region``, unless it is settled or another holds it."""
-    values = {"input_id": input_id, "region": region, "lease": lease_seconds}
+def claim_copy(
+    transaction: Transaction, input_id: str, region: str, *, lease_seconds: float, copies_max: int
+) -> Copy | None:
+    """Claim the copy of an input of this ``region``, unless it is settled or another holds it.
+
+    Nor is it to be had while its organization has ``copies_max`` under lease there: then it stays as it is.
+    """
+    values = {"input_id": input_id, "region": region, "lease": lease_seconds, "copies_max": copies_max}
+    transaction.execute(_LOCK_ORGANIZATION, values)
     return transaction.fetch_one(Copy, _CLAIM, values)
 
 
@@ -100,3 +129,9 @@ def list_copies_to_ring(
     """Return the inputs of a region whose copy is to be rung for now, and note that it is."""
     values = {"region": region, "first": first_seconds, "most": most_seconds, "batch": batch}
     return [row["id"] for row in transaction.fetch_dicts(_RING, values)]
+
+
+def find_next_to_ring(transaction: Transaction, org_id: str, region: str) -> str | None:
+    """Return the input whose copy was rung for longest ago of those that an organization has waiting, and note that it is now."""
+    row = transaction.fetch_dict(_RING_NEXT, {"org_id": org_id, "region": region})
+    return None if row is None else str(row["id"])

@@ -5,98 +5,40 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from contextlib import contextmanager
 from dataclasses import replace
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from anex.errors import LeaseLost, StorageUnavailable
 from anex.inputs import copies
 from anex.inputs.ingest import TOO_OFTEN, copy_input
-from anex.inputs.settle import get_input
 from anex.jobs.submit import submit_job
 from anex.jobs.submit_rules import SubmitRequest
 from anex.jobs.sweep import sweep
 from anex.object_multipart import PART_BYTES
 from anex.objects import ObjectStore
-from anex.outbound import Outbound
+from tests.support.sources import ETAG, is_copy, look, make_serve, read_columns, read_object, serve_ranges
 from tests.support.spine import MODEL, chat_rows
-from tests.support.tls_server import Exchange, TlsServer, run_tls_server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from anex.inputs.model import Input
     from anex.s3 import S3Location
+    from tests.support.sources import Serve
     from tests.support.spine import Spine
+    from tests.support.tls_server import Exchange
 
 FILE = hashlib.shake_256(b"anex").digest(PART_BYTES * 2 + 12_345)
-ETAG = '"one"'
 
 
 @pytest.fixture
-def serve(spine: Spine, tmp_path: Path) -> Callable[..., AbstractContextManager[TlsServer]]:
+def serve(spine: Spine, tmp_path: Path) -> Serve:
     """Return a context manager that runs a source, and lets the spine's copies reach it."""
-
-    @contextmanager
-    def run(answer: Callable[[Exchange], None], **changes: Any) -> Iterator[TlsServer]:
-        with run_tls_server(tmp_path, answer) as server:
-            outbound = Outbound(server.policy)
-            timings = replace(spine.services.timings, copy_retry_seconds=0.01, **changes.pop("timings", {}))
-            limits = replace(spine.services.limits, **changes)
-            spine.services = replace(spine.services, outbound=outbound, timings=timings, limits=limits)
-            spine.api = replace(spine.api, outbound=outbound, timings=timings, limits=limits)
-            yield server
-
-    return run
+    return make_serve(spine, tmp_path)
 
 
-def serve_ranges(
-    exchange: Exchange, data: bytes, *, cut_at: int | None = None, headers: dict[str, str] | None = None
-) -> None:
-    """Answer like a store that knows ranges; with ``cut_at`` break off behind that many bytes of the body."""
-    asked = exchange.request.headers.get("range")
-    told = {"ETag": ETAG, **(headers or {})}
-    if asked is None:
-        status, body = HTTPStatus.OK, data
-    else:
-        start, _, end = asked.removeprefix("bytes=").partition("-")
-        body = data[int(start) : int(end) + 1 if end else len(data)]
-        status = HTTPStatus.PARTIAL_CONTENT
-        told["Content-Range"] = f"bytes {start}-{int(start) + len(body) - 1}/{len(data)}"
-    if cut_at is None:
-        exchange.respond(status, body, told)
-        return
-    lines = [f"HTTP/1.1 {status} Said", f"Content-Length: {len(body)}"]
-    lines += [f"{name}: {value}" for name, value in told.items()]
-    exchange.send("\r\n".join([*lines, "", ""]).encode() + body[:cut_at])
-
-
-def is_copy(exchange: Exchange) -> bool:
-    """Whether this is the copy, not the look at the source's size."""
-    return exchange.request.headers.get("range") != "bytes=0-0"
-
-
-def look(spine: Spine, input_id: str) -> Input:
-    return get_input(spine.api, spine.caller, input_id)
-
-
-def read_object(spine: Spine, found: Input) -> bytes:
-    return b"".join(spine.services.objects.stream(found.object_key, 0, found.size_bytes or 0, None))
-
-
-def read_columns(spine: Spine, input_id: str) -> dict[str, Any]:
-    with spine.services.database.transaction() as transaction:
-        row = transaction.fetch_dict("SELECT * FROM inputs WHERE id = %(id)s", {"id": input_id})
-    assert row is not None
-    return row
-
-
-def test_a_copy_has_every_byte_and_is_kept_for_a_week(spine: Spine, serve: Any) -> None:
+def test_a_copy_has_every_byte_and_is_kept_for_a_week(spine: Spine, serve: Serve) -> None:
     with serve(lambda exchange: serve_ranges(exchange, FILE)) as server:
         input_id = spine.ingest(server.url("/file.jsonl?X-Signature=secret#part"))
         assert look(spine, input_id).status == "pending"
@@ -110,7 +52,7 @@ def test_a_copy_has_every_byte_and_is_kept_for_a_week(spine: Spine, serve: Any) 
     assert read_columns(spine, input_id)["source_url"] == server.url("/file.jsonl")
 
 
-def test_a_job_runs_over_a_copied_input(spine: Spine, serve: Any) -> None:
+def test_a_job_runs_over_a_copied_input(spine: Spine, serve: Serve) -> None:
     data = b"".join(chat_rows(3))
     with serve(lambda exchange: serve_ranges(exchange, data)) as server:
         input_id = spine.ingest(server.url())
@@ -120,7 +62,7 @@ def test_a_job_runs_over_a_copied_input(spine: Spine, serve: Any) -> None:
     assert spine.job(job.id).status == "cost_ready"
 
 
-def test_a_source_that_cuts_off_is_resumed_where_it_stopped(spine: Spine, serve: Any) -> None:
+def test_a_source_that_cuts_off_is_resumed_where_it_stopped(spine: Spine, serve: Serve) -> None:
     cuts = [PART_BYTES + 700_000, 300_000, 3_000_000]
 
     def answer(exchange: Exchange) -> None:
@@ -137,16 +79,16 @@ def test_a_source_that_cuts_off_is_resumed_where_it_stopped(spine: Spine, serve:
     assert {each["if-range"] for each in resumed} == {ETAG}
 
 
-def test_a_cut_just_behind_the_last_byte_loses_nothing(spine: Spine, serve: Any) -> None:
+def test_a_cut_just_behind_the_last_byte_loses_nothing(spine: Spine, serve: Serve) -> None:
     """Chunked, so that only the end of the chunks says that it was the last byte."""
 
     def answer(exchange: Exchange) -> None:
         asked = exchange.request.headers.get("range")
         if asked is None:
-            exchange.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n80000\r\n")
-            exchange.send(FILE[:0x80000] + b"\r\n")
+            head = f"HTTP/1.1 200 OK\r\nETag: {ETAG}\r\nTransfer-Encoding: chunked\r\n\r\n80000\r\n"
+            exchange.send(head.encode() + FILE[:0x80000] + b"\r\n")
         else:
-            exchange.respond(416, b"", {"Content-Range": f"bytes */{0x80000}"})
+            exchange.respond(416, b"", {"Content-Range": f"bytes */{0x80000}", "ETag": ETAG})
 
     with serve(answer) as server:
         input_id = spine.ingest(server.url())
@@ -156,7 +98,7 @@ def test_a_cut_just_behind_the_last_byte_loses_nothing(spine: Spine, serve: Any)
     assert read_object(spine, found) == FILE[:0x80000]
 
 
-def test_a_source_that_changes_in_the_middle_is_read_anew_and_whole(spine: Spine, serve: Any) -> None:
+def test_a_source_that_changes_in_the_middle_is_read_anew_and_whole(spine: Spine, serve: Serve) -> None:
     """Asked for the rest of what it no longer has, it sends all of what it has now."""
     changed = FILE[::-1]
     asked: list[bool] = []
@@ -176,9 +118,10 @@ def test_a_source_that_changes_in_the_middle_is_read_anew_and_whole(spine: Spine
     assert read_object(spine, look(spine, input_id)) == changed
 
 
-def test_a_source_that_always_cuts_off_and_knows_no_ranges_fails(spine: Spine, serve: Any) -> None:
+def test_a_source_that_always_cuts_off_and_knows_no_ranges_fails(spine: Spine, serve: Serve) -> None:
     def answer(exchange: Exchange) -> None:
-        exchange.send(f"HTTP/1.1 200 OK\r\nContent-Length: {len(FILE)}\r\n\r\n".encode() + FILE[:600_000])
+        head = f"HTTP/1.1 200 OK\r\nETag: {ETAG}\r\nContent-Length: {len(FILE)}\r\n\r\n"
+        exchange.send(head.encode() + FILE[:600_000])
 
     with serve(answer) as server:
         input_id = spine.ingest(server.url())
@@ -193,7 +136,7 @@ def test_a_source_that_always_cuts_off_and_knows_no_ranges_fails(spine: Spine, s
     assert not list(spine.services.objects.list_keys(found.object_key))
 
 
-def test_a_busy_source_is_asked_again(spine: Spine, serve: Any) -> None:
+def test_a_busy_source_is_asked_again(spine: Spine, serve: Serve) -> None:
     answers = [503, 429, 500]
 
     def answer(exchange: Exchange) -> None:
@@ -218,13 +161,14 @@ def test_a_busy_source_is_asked_again(spine: Spine, serve: Any) -> None:
         (206, {}, "the source answered 206 Partial Content; expected is 200"),
         (500, {}, "the source answered 500 Internal Server Error; check the source"),
         (599, {}, "the source answered 599; check the source"),
+        (404, {"Content-Encoding": "gzip"}, "the source answered 404 Not Found: there is no file"),
         (200, {"Content-Encoding": "gzip"}, "the source sends the file compressed (gzip)"),
         (302, {"Location": "https://169.254.169.254/"}, "169.254.169.254 is not on the public internet"),
         (302, {"Location": "http://localhost/"}, "redirects"),
     ],
 )
 def test_what_a_source_answers_is_told_so_that_its_owner_can_act(
-    spine: Spine, serve: Any, status: int, headers: dict[str, str], reason: str
+    spine: Spine, serve: Serve, status: int, headers: dict[str, str], reason: str
 ) -> None:
     with serve(lambda exchange: exchange.respond(status, b"", headers)) as server:
         input_id = spine.ingest(server.url("/a?token=hidden"))
@@ -236,17 +180,16 @@ def test_what_a_source_answers_is_told_so_that_its_owner_can_act(
     assert read_columns(spine, input_id)["source_url"].endswith("/a")
 
 
-def test_a_name_that_does_not_resolve_is_accepted_and_fails_in_the_copy(spine: Spine, serve: Any) -> None:
+def test_a_name_that_does_not_resolve_is_accepted_and_fails_in_the_copy(spine: Spine, serve: Serve) -> None:
     with serve(lambda exchange: exchange.respond(200)):
         input_id = spine.ingest("https://nowhere.invalid/file.jsonl")
         spine.answer_rings()
     found = look(spine, input_id)
-    assert found.status == "failed"
-    assert "nowhere.invalid" in (found.error or "")
+    assert (found.status, found.error) == ("failed", "nowhere.invalid does not resolve: check the host name")
 
 
 @pytest.mark.parametrize("advertised", [True, False])
-def test_a_source_over_the_cap_fails_in_the_copy(spine: Spine, serve: Any, *, advertised: bool) -> None:
+def test_a_source_over_the_cap_fails_in_the_copy(spine: Spine, serve: Serve, *, advertised: bool) -> None:
     """Advertised only to the copy: at the look it was too slow, or smaller."""
 
     def answer(exchange: Exchange) -> None:
@@ -269,7 +212,28 @@ def test_a_source_over_the_cap_fails_in_the_copy(spine: Spine, serve: Any, *, ad
     assert not list(spine.services.objects.list_keys(found.object_key))
 
 
-def test_a_source_that_never_gets_on_is_given_up(spine: Spine, serve: Any) -> None:
+@pytest.mark.parametrize(
+    ("status", "headers", "error"),
+    [
+        (302, {"Location": "/"}, "the URL redirects more than 3 times: use the one it ends at"),
+        (500, {}, "the source answered 500 Internal Server Error; check the source, then create a new input"),
+        (
+            404,
+            {},
+            "the source answered 404 Not Found: there is no file at this address; create a new input with the file's own address",
+        ),
+    ],
+)
+def test_a_failed_copy_tells_one_cause_and_one_remedy(
+    spine: Spine, serve: Serve, status: int, headers: dict[str, str], error: str
+) -> None:
+    with serve(lambda exchange: exchange.respond(status, b"", headers)) as server:
+        input_id = spine.ingest(server.url())
+        spine.answer_rings()
+    assert look(spine, input_id).error == error
+
+
+def test_a_source_that_never_gets_on_is_given_up(spine: Spine, serve: Serve) -> None:
     def answer(exchange: Exchange) -> None:
         if is_copy(exchange):
             exchange.send(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")
@@ -282,7 +246,7 @@ def test_a_source_that_never_gets_on_is_given_up(spine: Spine, serve: Any) -> No
         assert look(spine, input_id).status == "failed"
 
 
-def test_an_empty_file_is_copied(spine: Spine, serve: Any) -> None:
+def test_an_empty_file_is_copied(spine: Spine, serve: Serve) -> None:
     with serve(lambda exchange: exchange.respond(200)) as server:
         input_id = spine.ingest(server.url())
         spine.answer_rings()
@@ -290,7 +254,7 @@ def test_an_empty_file_is_copied(spine: Spine, serve: Any) -> None:
     assert (found.status, found.size_bytes) == ("ready", 0)
 
 
-def test_a_lost_doorbell_is_rung_again_by_the_sweeper(spine: Spine, serve: Any) -> None:
+def test_a_lost_doorbell_is_rung_again_by_the_sweeper(spine: Spine, serve: Serve) -> None:
     with serve(lambda exchange: serve_ranges(exchange, b"{}\n")) as server:
         input_id = spine.ingest(server.url())
         spine.dispatcher.rings.clear()
@@ -300,7 +264,7 @@ def test_a_lost_doorbell_is_rung_again_by_the_sweeper(spine: Spine, serve: Any) 
         assert sweep(spine.services).copies_rung == 0
 
 
-def test_a_copy_is_made_once_however_often_it_is_rung(spine: Spine, serve: Any) -> None:
+def test_a_copy_is_made_once_however_often_it_is_rung(spine: Spine, serve: Serve) -> None:
     with serve(lambda exchange: serve_ranges(exchange, b"{}\n")) as server:
         input_id = spine.ingest(server.url())
         spine.answer_rings()
@@ -309,7 +273,7 @@ def test_a_copy_is_made_once_however_often_it_is_rung(spine: Spine, serve: Any) 
         assert len(server.requests) == asked
 
 
-def test_a_late_copier_leaves_the_winners_object_alone(spine: Spine, serve: Any) -> None:
+def test_a_late_copier_leaves_the_winners_object_alone(spine: Spine, serve: Serve) -> None:
     """The first stands still in the middle until its lease is gone and another has finished."""
     stands, goes_on = threading.Event(), threading.Event()
 
@@ -345,19 +309,20 @@ def test_a_late_copier_leaves_the_winners_object_alone(spine: Spine, serve: Any)
     assert (found.status, read_object(spine, found)) == ("ready", b"{}\n")
 
 
-def test_a_copier_that_dies_over_and_over_is_given_up(spine: Spine, serve: Any) -> None:
+def test_a_copier_that_dies_over_and_over_is_given_up(spine: Spine, serve: Serve) -> None:
     with serve(lambda exchange: serve_ranges(exchange, b"{}\n"), copy_attempts_max=2) as server:
         input_id = spine.ingest(server.url())
         for _ in range(2):
             with spine.services.database.transaction() as transaction:
-                assert copies.claim_copy(transaction, input_id, "world", lease_seconds=-1) is not None
+                claimed = copies.claim_copy(transaction, input_id, "world", lease_seconds=-1, copies_max=1)
+            assert claimed is not None
         copy_input(spine.services, input_id)
     found = look(spine, input_id)
     assert (found.status, found.error) == ("failed", TOO_OFTEN)
 
 
 def test_a_store_that_is_away_leaves_the_copy_for_the_sweeper(
-    spine: Spine, serve: Any, s3_location: S3Location
+    spine: Spine, serve: Serve, s3_location: S3Location
 ) -> None:
     away = ObjectStore(replace(s3_location, endpoint="http://127.0.0.1:1"))
     with serve(lambda exchange: serve_ranges(exchange, b"{}\n")) as server:
@@ -371,7 +336,7 @@ def test_a_store_that_is_away_leaves_the_copy_for_the_sweeper(
         assert look(spine, input_id).status == "ready"
 
 
-def test_progress_is_kept_for_operators(spine: Spine, serve: Any) -> None:
+def test_progress_is_kept_for_operators(spine: Spine, serve: Serve) -> None:
     with serve(lambda exchange: serve_ranges(exchange, FILE)) as server:
         input_id = spine.ingest(server.url())
         spine.answer_rings()
@@ -379,7 +344,7 @@ def test_progress_is_kept_for_operators(spine: Spine, serve: Any) -> None:
     assert (columns["copied_bytes"], columns["copy_attempts"]) == (len(FILE), 1)
 
 
-def test_the_callbacks_secret_is_kept_sealed(spine: Spine, serve: Any) -> None:
+def test_the_callbacks_secret_is_kept_sealed(spine: Spine, serve: Serve) -> None:
     with serve(lambda exchange: serve_ranges(exchange, b"{}\n")) as server:
         input_id = spine.ingest(server.url(), callback_url=server.url("/hook"))
     sealed = bytes(read_columns(spine, input_id)["callback_secret"])
