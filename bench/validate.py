@@ -9,6 +9,7 @@ sizes down.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
@@ -67,7 +68,15 @@ _ROW = (
     '{"custom_id":"%s","method":"POST","url":"/v1/chat/completions",'
     '"body":{"messages":[{"role":"user","content":"%s"}]}}\n'
 )
-SPEC = load_catalog(Path(__file__).parent.parent / "config" / "models.local.toml").get("smollm2-135m")
+CONFIG = Path(__file__).parent.parent / "config"
+SPEC = load_catalog(CONFIG / "models.local.toml").get("smollm2-135m")
+MEDIA_SPEC = load_catalog(CONFIG / "models.toml").get("nemotron-3-nano-omni-30b")
+MIB = 1 << 20
+CLIP_BYTES = 150 * MIB
+_CLIP_ROW = (
+    b'{"custom_id":"clip","method":"POST","url":"/v1/chat/completions","body":{"messages":[{"role":"user","content":'
+    b'[{"type":"video_url","video_url":{"url":"data:video/x-msvideo;base64,%s","duration_seconds":30}}]}]}}\n'
+)
 
 
 def main() -> None:
@@ -78,11 +87,20 @@ def main() -> None:
         digest = write_rows(thin, ROWS, lambda generator: generator.choice(WORDS))
         write_rows(few, FEW_ROWS, lambda generator: generator.choice(WORDS))
         write_rows(fat, FAT_MB * (1 << 20) // FAT_ROW_BYTES, make_prose)
-        report(measure(thin), measure(fat), measure_few(few), digest)
+        long, same = folder / "long", folder / "same"
+        write_long_line(long)
+        write_same_rows(same)
+        extremes = {side: run_side(side, file) for side, file in (("long", long), ("same", same))}
+        report(measure(thin), measure(fat), measure_few(few), digest, extremes, long.stat().st_size)
 
 
 def report(
-    thin: dict[str, dict[str, float]], fat: dict[str, dict[str, float]], few_cpu_s: float, digest: str
+    thin: dict[str, dict[str, float]],
+    fat: dict[str, dict[str, float]],
+    few_cpu_s: float,
+    digest: str,
+    extremes: dict[str, dict[str, float]],
+    long_bytes: int,
 ) -> None:
     """Say and print the figures."""
     ours, fat_ours = thin["ours"], fat["ours"]
@@ -96,6 +114,13 @@ def report(
     say(
         f"A row costs {per_row * 1e6:.3f} µs in the large file and {per_few * 1e6:.3f} µs in one of {FEW_ROWS:,}."
     )
+    long_x = extremes["long"]["rss_mb"] * MIB / long_bytes
+    say(
+        f"One line of {long_bytes // MIB} MiB: {extremes['long']['cpu_s']:.2f} CPU-s, {long_x:.2f} times its size at most."
+    )
+    say(
+        f"{ROWS:,} rows with one id: {extremes['same']['cpu_s']:.2f} CPU-s, {extremes['same']['rss_mb']:.0f} MB at most."
+    )
     print_figures(
         rows=ROWS,
         cpu_s=round(ours["cpu_s"], 2),
@@ -106,6 +131,8 @@ def report(
         fat_rss_mb=round(fat_ours["rss_mb"], 1),
         fat_x_json=round(fat["json"]["cpu_s"] / fat_ours["cpu_s"], 2),
         flat=round(per_row / per_few, 3),
+        long_line_x=round(long_x, 3),
+        duplicates_rss_mb=round(extremes["same"]["rss_mb"], 1),
         input=digest,
         settings={"rows": ROWS, "fat_mb": FAT_MB, "seed": SEED},
         quick=ROWS < FULL_ROWS or FAT_MB < FULL_FAT_MB,
@@ -122,6 +149,23 @@ def write_rows(file: Path, rows: int, make_text: Callable[[random.Random], str])
             digest.update(block)
             out.write(block)
     return digest.hexdigest()[:16]
+
+
+def write_long_line(file: Path) -> None:
+    """Write one row whose line holds a clip of the largest size that the contract takes."""
+    riff = b"RIFF" + (CLIP_BYTES - 8).to_bytes(4, "little") + b"AVI LIST"
+    data = base64.b64encode(riff + bytes(CLIP_BYTES - len(riff)))
+    opening, _, closing = _CLIP_ROW.partition(b"%s")
+    with file.open("wb") as out:
+        out.writelines((opening, data, closing))
+
+
+def write_same_rows(file: Path) -> None:
+    """Write rows that all have the same id."""
+    row = (_ROW % ("same", "yes")).encode()
+    with file.open("wb") as out:
+        for first in range(0, ROWS, FEW_ROWS):
+            out.write(row * min(FEW_ROWS, ROWS - first))
 
 
 def make_prose(generator: random.Random) -> str:
@@ -183,6 +227,24 @@ def check(file: Path) -> Summary:
     return summary
 
 
+def check_long(file: Path) -> None:
+    """Check the line with the clip, for a model that takes clips."""
+    with file.open("rb") as source:
+        blocks = iter(lambda: source.read(BLOCK_BYTES), b"")
+        summary = RowChecker(MEDIA_SPEC, RowSettings(), "etag", lambda _: None).check_stream(blocks)
+    if summary.faults or summary.rows != 1:
+        raise RuntimeError(f"the line was not taken: {summary.faults.sentences()}")
+
+
+def check_same(file: Path) -> None:
+    """Check the rows with one id: all but the first are told of or counted."""
+    checker = RowChecker(SPEC, RowSettings(), "etag", lambda _: None)
+    summary = checker.check_stream(read_blocks(file))
+    checker.find_duplicates(summary, read_blocks(file))
+    if len(summary.faults.messages) + summary.faults.more != ROWS - 1:
+        raise RuntimeError("not every duplicate was counted")
+
+
 def read_with_json(file: Path) -> int:
     """Read the file as a first version would; return the rows."""
     rows = 0
@@ -202,15 +264,28 @@ def check_few(file: Path) -> None:
 
 
 SIDES = ("ours", "json", "wc")
-_INSIDE: dict[str, Callable[[Path], object]] = {"ours": check, "json": read_with_json, "few": check_few}
+_INSIDE: dict[str, Callable[[Path], object]] = {
+    "ours": check,
+    "json": read_with_json,
+    "few": check_few,
+    "long": check_long,
+    "same": check_same,
+}
 
 
 def run_inside(side: str, file: Path) -> None:
     """Be one side: do the work and print what it took."""
     began = time.process_time()
     _INSIDE[side](file)
-    peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({"cpu_s": time.process_time() - began, "rss_mb": peak_kb / 1024}))
+    print(json.dumps({"cpu_s": time.process_time() - began, "rss_mb": read_peak_kb() / 1024}))
+
+
+def read_peak_kb() -> int:
+    """Return this process' own peak of resident memory; ``getrusage`` would begin with that of the parent at the fork."""
+    (line,) = (
+        line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")
+    )
+    return int(line.split()[1])
 
 
 if __name__ == "__main__":
