@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import UTC, datetime
 from email.utils import format_datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from anex.clock import SystemClock
 from anex.inputs.ingest import PASSES_MAX
 from anex.inputs.source import DATE_IS_STRONG_AFTER
 from tests.support.sources import (
@@ -130,9 +130,12 @@ def test_what_is_not_proven_to_be_the_rest_begins_the_copy_anew(
     assert [bool(each) for each in asked] == [False, True, False]
 
 
+NOON = datetime(2026, 12, 1, 12, tzinfo=UTC)
+
+
 def dated(age: timedelta, **headers: str) -> dict[str, str]:
     """Return Date and a Last-Modified of so long before."""
-    now = SystemClock().now()
+    now = NOON
     return {
         "Date": format_datetime(now, usegmt=True),
         "Last-Modified": format_datetime(now - age, usegmt=True),
