@@ -14,14 +14,13 @@ from webargs.flaskparser import FlaskParser
 from werkzeug.exceptions import BadRequest, RequestEntityTooLarge
 
 from api.errors import ShapeInvalid
+from api.request_frame import BODY_MAX_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flask import Request
     from marshmallow import Schema, ValidationError
-
-BODY_MAX_BYTES = 1 << 20
 
 BODY_READ_BYTES = BODY_MAX_BYTES + 1
 """What is read of a body at most. werkzeug cuts a chunked one there without a word: the byte more tells that there is more."""

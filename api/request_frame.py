@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 from gunicorn.http import get_parser
 from gunicorn.http.body import ChunkedReader, LengthReader
 
-from api.body import BODY_MAX_BYTES
-
 if TYPE_CHECKING:
     from gunicorn.config import Config
+
+BODY_MAX_BYTES = 1 << 20
+"""It stands here and not beside what reads bodies: gunicorn's parent loads this module, and may load nothing of the application.
+A counter that is made before the fork counts for nobody (``api.gunicorn_conf``)."""
 
 HEAD_BYTES_MAX = 64 << 10
 """Of the request line and all headers; servers in front allow 8 to 32 KiB."""

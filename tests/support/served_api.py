@@ -34,9 +34,10 @@ class ServedApi:
     process: subprocess.Popen[bytes]
     address: str
 
-    def get(self, path: str) -> requests.Response:
-        """Ask without a key."""
-        return requests.get(f"{self.address}{path}", timeout=60)
+    def get(self, path: str, key: str | None = None) -> requests.Response:
+        """Ask, by default without a key."""
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        return requests.get(f"{self.address}{path}", headers=headers, timeout=60)
 
 
 def free_port() -> int:

@@ -10,8 +10,7 @@ from gunicorn.http import get_parser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.body import BODY_MAX_BYTES
-from api.request_frame import CHUNKED_BYTES_MAX, HEAD_BYTES_MAX, HeadTooLarge, RequestFrame
+from api.request_frame import BODY_MAX_BYTES, CHUNKED_BYTES_MAX, HEAD_BYTES_MAX, HeadTooLarge, RequestFrame
 
 GET = b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"
 POST = b"POST /a HTTP/1.1\r\nHost: a\r\n"
