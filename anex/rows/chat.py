@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from anex.rows.envelope import CustomId, OwnSettings, RowClass, read_envelope
+from anex.rows.envelope import CustomId, Flat, OwnSettings, RowClass, read_envelope
 from anex.rows.faults import RowRefused, quote
 from anex.rows.long_lines import TextTooLong, as_plain
 from anex.rows.parts import ContentPart, MediaPart, TextPart, as_text, plain_part, read_parts, refuse_text
@@ -70,16 +70,16 @@ class _OrdinaryBody(ChatBody, forbid_unknown_fields=True, kw_only=True, gc=False
     messages: Annotated[list[_OrdinaryMessage], msgspec.Meta(min_length=1)]  # type: ignore[assignment]
     # Fields that many files carry and that nothing depends on. A field that msgspec skips goes unchecked, so
     # these are decoded.
-    model: Any = None
-    max_tokens: Any = None
-    max_completion_tokens: Any = None
-    temperature: Any = None
-    top_p: Any = None
-    seed: Any = None
-    n: Any = None
-    stop: Any = None
-    stream: Any = None
-    user: Any = None
+    model: Flat = None
+    max_tokens: Flat = None
+    max_completion_tokens: Flat = None
+    temperature: Flat = None
+    top_p: Flat = None
+    seed: Flat = None
+    n: Flat = None
+    stop: Flat | list[str] = None
+    stream: Flat = None
+    user: Flat = None
 
 
 class _MediaBody(_OrdinaryBody, forbid_unknown_fields=True, kw_only=True, gc=False):
@@ -140,10 +140,14 @@ class ChatFormat:
 
     spec: ModelSpec
 
-    def decode_lines(self, data: bytes) -> list[ChatLine]:
+    def decode_lines(self, data: bytes | memoryview) -> list[ChatLine]:
         """Decode a block of ordinary lines. Raises ``msgspec.MsgspecError`` at the first that is not."""
         decoder = _WITH_MEDIA if self.spec.modalities else _ORDINARY
         return decoder.decode_lines(data)  # type: ignore[return-value]  # a list of the subclass, read only
+
+    def may_nest(self, lines: Sequence[ChatLine]) -> bool:
+        """Whether a row sets something by itself: a schema, or options of a template."""
+        return bool(self.list_own_settings(lines))
 
     def read_line(self, value: dict[str, Any]) -> ChatLine:
         """Build a line from a parsed object. Raises ``RowRefused``."""

@@ -82,13 +82,17 @@ class DecideFormat:
 
     spec: ModelSpec
 
-    def decode_lines(self, data: bytes) -> list[DecideLine]:
+    def decode_lines(self, data: bytes | memoryview) -> list[DecideLine]:
         """Decode a block of ordinary lines. Raises ``msgspec.MsgspecError`` at the first that is not."""
         lines = _ORDINARY.decode_lines(data)
         bounds = self._bounds
         if any(_find_count_fault(line.body, bounds) for line in lines):
             raise msgspec.ValidationError("a row is over the counts of the contract")
         return lines  # type: ignore[return-value]  # a list of the subclass, read only
+
+    def may_nest(self, lines: Sequence[DecideLine]) -> bool:
+        """Return whether there are any: states and questions are of the caller's own shape."""
+        return bool(lines)
 
     def read_line(self, value: dict[str, Any]) -> DecideLine:
         """Build a line from a parsed object. Raises ``RowRefused``."""

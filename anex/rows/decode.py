@@ -21,7 +21,7 @@ from anex.rows.embed import EmbedFormat
 from anex.rows.envelope import LineT, RowT_co
 from anex.rows.faults import RowRefused, describe_line
 from anex.rows.jsonl import LINE_MAX_BYTES, LineBlock, LongLine, cut_line_blocks
-from anex.rows.lines import LineIndex, index_lines
+from anex.rows.lines import LineIndex, index_lines, may_be_deep
 from anex.rows.long_lines import parse_long_line
 from anex.rows.parse import parse_line
 
@@ -138,7 +138,7 @@ def _decode_ordinary(
     block: LineBlock, index: LineIndex, reader: LineFormat[LineT, RowT_co]
 ) -> list[LineT] | None:
     """Return one line a row, None when the block must be read carefully."""
-    if not index.regular or index.maybe_deep:
+    if not index.regular:
         return None
     try:
         with collector_off():
@@ -146,7 +146,9 @@ def _decode_ordinary(
     except (msgspec.MsgspecError, RecursionError):
         return None
     # decode_lines reads values, not lines: only the count tells of two on one line (see LineIndex).
-    return lines if len(lines) == len(index) else None
+    if len(lines) != len(index):
+        return None
+    return None if reader.may_nest(lines) and may_be_deep(block, index) else lines
 
 
 def _decode_carefully(
@@ -158,7 +160,7 @@ def _decode_carefully(
     for place in range(len(index)):
         start, end = int(index.starts[place]), int(index.ends[place])
         try:
-            value = parse_line(block.data[start:end], block.start_byte + start)
+            value = parse_line(bytes(block.data[start:end]), block.start_byte + start)
             if value is not None:
                 lines.append(reader.read_line(value))
                 good.append(place)

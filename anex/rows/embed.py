@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from anex.rows.envelope import CustomId, OwnSettings, RowClass, read_envelope
+from anex.rows.envelope import CustomId, Flat, OwnSettings, RowClass, read_envelope
 from anex.rows.faults import RowRefused
 from anex.rows.long_lines import TextTooLong
 from anex.rows.parts import ContentPart, MediaPart, TextPart, as_text, plain_part, read_parts, refuse_text
@@ -47,8 +47,8 @@ class _OrdinaryBody(EmbedBody, forbid_unknown_fields=True, kw_only=True, gc=Fals
     input: Annotated[str, msgspec.Meta(min_length=1)]
     dimensions: None = None
     encoding_format: Literal["float"] | None = None
-    model: Any = None
-    user: Any = None
+    model: Flat = None
+    user: Flat = None
 
 
 class _OrdinaryLine(EmbedLine, forbid_unknown_fields=True, kw_only=True, gc=False):
@@ -86,9 +86,14 @@ class EmbedFormat:
 
     spec: ModelSpec
 
-    def decode_lines(self, data: bytes) -> list[EmbedLine]:
+    def decode_lines(self, data: bytes | memoryview) -> list[EmbedLine]:
         """Decode a block of ordinary lines. Raises ``msgspec.MsgspecError`` at the first that is not."""
         return _ORDINARY.decode_lines(data)  # type: ignore[return-value]  # a list of the subclass, read only
+
+    def may_nest(self, lines: Sequence[EmbedLine]) -> bool:
+        """Never: an ordinary row is a text."""
+        del lines
+        return False
 
     def read_line(self, value: dict[str, Any]) -> EmbedLine:
         """Build a line from a parsed object. Raises ``RowRefused``."""

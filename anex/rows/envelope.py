@@ -27,6 +27,9 @@ CUSTOM_ID_MAX_CHARACTERS = 512
 
 CustomId = Annotated[str, msgspec.Meta(min_length=1, max_length=CUSTOM_ID_MAX_CHARACTERS)]
 
+Flat = str | int | float | bool | None
+"""A field that nothing depends on, as ordinary files have it. One that holds a list or an object is read carefully."""
+
 
 class RowClass(NamedTuple):
     """What sorts rows for sampling beside their length: rows of one class are answered in the same manner."""
@@ -71,8 +74,11 @@ RowT_co = TypeVar("RowT_co", bound=Row, covariant=True)
 class LineFormat(Protocol[LineT, RowT_co]):
     """How the lines of one kind are read and judged."""
 
-    def decode_lines(self, data: bytes) -> list[LineT]:
+    def decode_lines(self, data: bytes | memoryview) -> list[LineT]:
         """Decode a block of ordinary lines. Raises ``msgspec.MsgspecError`` at the first that is not."""
+
+    def may_nest(self, lines: Sequence[LineT]) -> bool:
+        """Whether ordinary lines hold values whose shape is the caller's own: nothing else can nest deeply."""
 
     def read_line(self, value: dict[str, Any]) -> LineT:
         """Build a line from a parsed object, unknown fields left out. Raises ``RowRefused``."""

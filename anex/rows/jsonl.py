@@ -29,7 +29,7 @@ LONG_LINE_BYTES = 8 << 20
 """A longer line is handed on by itself, to be read another way: decoding it as others are would take several times its size."""
 
 RARE_BYTES = 512
-"""With this many bytes between them, on average, bytes of one kind are found faster one by one."""
+"""With this many bytes between them, on average, newlines are found faster one by one."""
 _RARE_SLACK_BYTES = 32 << 10
 
 _NEWLINE = b"\n"
@@ -42,10 +42,10 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 class LineBlock:
     """Whole lines: ``data`` begins at byte ``start_byte`` of the file and with line ``first_line``.
 
-    Lines count from 1. Only the last block of a stream may lack the final newline.
+    Lines count from 1. Only the last block of a stream may lack the final newline. ``data`` is a view of what was read.
     """
 
-    data: bytes
+    data: memoryview
     start_byte: int
     first_line: int
     newlines: NDArray[np.int64]
@@ -93,7 +93,7 @@ def cut_line_blocks(
 
 
 class _Cutter:
-    """The unfinished line between two blocks of a stream. What is whole is copied once, out of the block that it came in."""
+    """The unfinished line between two blocks of a stream. What is whole is looked at where it lies."""
 
     def __init__(
         self, start_byte: int, first_line: int, block_bytes: int, line_max_bytes: int, long_line_bytes: int
@@ -121,7 +121,7 @@ class _Cutter:
         elif len(self._pending) > self._long_line_bytes:
             yield self._cut_long()
         elif self._pending:
-            yield self._cut(bytes(self._pending))
+            yield self._cut(bytes(self._pending), 0, len(self._pending))
 
     def _step(self, block: bytes, at: int, end: int) -> tuple[int, Cut | None]:
         """Take what lies between ``at`` and ``end``; return where to go on, and what was completed."""
@@ -135,9 +135,11 @@ class _Cutter:
         if whole == 0:
             self._pending += block[at:end]
             return end, None
-        data = bytes(self._pending) + block[at:whole] if self._pending else block[at:whole]
+        if not self._pending:
+            return whole, self._cut(block, at, whole)
+        data = bytes(self._pending) + block[at:whole]
         self._pending.clear()
-        return whole, self._cut(data)
+        return whole, self._cut(data, 0, len(data))
 
     def _step_long(self, block: bytes, at: int, end: int) -> tuple[int, LongLine | None]:
         """Gather a long line; it is handed on alone, so that no other line has to be moved with it."""
@@ -172,37 +174,33 @@ class _Cutter:
             del data[-1:]
         return LongLine(data, start_byte, line)
 
-    def _cut(self, data: bytes) -> LineBlock:
+    def _cut(self, data: bytes, begin: int, end: int) -> LineBlock:
         marked = self._start_byte == 0 and data.startswith(_BYTE_ORDER_MARK)
         skip = len(_BYTE_ORDER_MARK) if marked else 0
-        block = make_block(data[skip:] if skip else data, self._start_byte + skip, self._line)
-        self._start_byte += len(data)
+        newlines = _find_newlines(data, begin + skip, end)
+        block = LineBlock(memoryview(data)[begin + skip : end], self._start_byte + skip, self._line, newlines)
+        self._start_byte += end - begin
         self._line += len(block.newlines)
         is_fat = len(block.newlines) < FAT_BLOCK_LINES
         self._reach_bytes = self._block_bytes * (FAT_BLOCK_FACTOR if is_fat else 1)
         return block
 
 
-def make_block(data: bytes, start_byte: int, first_line: int) -> LineBlock:
-    """Return a block of whole lines."""
-    return LineBlock(data, start_byte, first_line, _find_newlines(data))
-
-
-def _find_newlines(data: bytes) -> NDArray[np.int64]:
-    """Return where newlines stand."""
-    places = find_rare(data, _NEWLINE)
+def _find_newlines(data: bytes, begin: int, end: int) -> NDArray[np.int64]:
+    """Return where newlines stand between two places, counted from the first."""
+    places = _find_rare_newlines(data, begin, end)
     if places is None:
-        return np.flatnonzero(np.frombuffer(data, np.uint8) == _NEWLINE_CODE)
-    return np.array(places, dtype=np.int64)
+        return np.flatnonzero(np.frombuffer(data, np.uint8, end - begin, begin) == _NEWLINE_CODE)
+    return np.array(places, dtype=np.int64) - begin
 
 
-def find_rare(data: bytes, byte: bytes) -> list[int] | None:
-    """Return where a byte stands, jumping from one to the next; None as soon as looking at all bytes at once is faster."""
+def _find_rare_newlines(data: bytes, begin: int, end: int) -> list[int] | None:
+    """Return where newlines stand, jumping from one to the next; None as soon as looking at all bytes at once is faster."""
     places: list[int] = []
-    at = data.find(byte)
+    at = data.find(_NEWLINE, begin, end)
     while at >= 0:
         places.append(at)
-        if len(places) * RARE_BYTES > at + _RARE_SLACK_BYTES:
+        if len(places) * RARE_BYTES > at - begin + _RARE_SLACK_BYTES:
             return None
-        at = data.find(byte, at + 1)
+        at = data.find(_NEWLINE, at + 1, end)
     return places

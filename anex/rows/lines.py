@@ -6,13 +6,10 @@ decoding them.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-from anex.rows.jsonl import find_rare
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,8 +19,6 @@ if TYPE_CHECKING:
 NESTING_MAX = 128
 
 _LF, _CR, _OPEN_BRACE, _CLOSE_BRACE = 0x0A, 0x0D, 0x7B, 0x7D
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-"""A string, or what begins like one and never ends: a pattern that refused that would be tried again at each quote in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +35,6 @@ class LineIndex:
     ends: NDArray[np.int64]
     numbers: NDArray[np.int64]
     regular: bool
-    maybe_deep: bool
-    """Some line holds more than ``NESTING_MAX`` opening brackets, in strings or not."""
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -62,35 +55,23 @@ def index_lines(block: LineBlock) -> LineIndex:
     if not filled.all():
         starts, ends, numbers = starts[filled], ends[filled], numbers[filled]
     regular = bool((codes[starts] == _OPEN_BRACE).all() and (codes[ends - 1] == _CLOSE_BRACE).all())
-    return LineIndex(starts, ends, numbers, regular, _may_be_deep(block, codes, starts, ends))
+    return LineIndex(starts, ends, numbers, regular)
 
 
-def _may_be_deep(
-    block: LineBlock, codes: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
-) -> bool:
-    """Whether one line holds over ``NESTING_MAX`` opening brackets: a cheap look that no deep line passes."""
-    if len(starts) == 0 or int((ends - starts).max()) <= 2 * NESTING_MAX:
+def may_be_deep(block: LineBlock, index: LineIndex) -> bool:
+    """Whether one line holds over ``NESTING_MAX`` opening brackets, in strings or not: no deep line passes this look."""
+    if len(index) == 0 or int((index.ends - index.starts).max()) <= 2 * NESTING_MAX:
         return False
-    opening = _find_opening(block.data, codes)
-    if len(opening) <= NESTING_MAX:
-        return False
-    line_of = np.searchsorted(starts, opening, side="right")
+    # 0x5B '[' and 0x7B '{' differ in one bit.
+    opening = np.flatnonzero((np.frombuffer(block.data, np.uint8) | 0x20) == _OPEN_BRACE)
+    line_of = np.searchsorted(index.starts, opening, side="right")
     return bool((line_of[NESTING_MAX:] == line_of[:-NESTING_MAX]).any())
 
 
-def _find_opening(data: bytes, codes: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return where opening brackets stand, in order."""
-    braces, brackets = find_rare(data, b"{"), find_rare(data, b"[")
-    if braces is None or brackets is None:
-        # 0x5B '[' and 0x7B '{' differ in one bit.
-        return np.flatnonzero((codes | 0x20) == _OPEN_BRACE)
-    return np.array(sorted(braces + brackets), dtype=np.int64)
-
-
-def nesting_depth(line: bytes) -> int:
-    """Return how deep objects and arrays nest in a line, brackets inside strings not counted."""
-    codes = np.frombuffer(_STRING.sub(b"", line), np.uint8)
-    opening = (codes | 0x20) == _OPEN_BRACE
-    closing = (codes | 0x20) == _CLOSE_BRACE
-    depths = np.cumsum(opening.astype(np.int64) - closing.astype(np.int64))
-    return int(depths.max(initial=0))
+def nests_deeper(value: Any, levels: int = NESTING_MAX) -> bool:
+    """Whether objects and arrays of a parsed value nest deeper than ``levels``; what a duplicate key replaced is not there."""
+    layer = [value]
+    for _ in range(levels):
+        inner = (each.values() if isinstance(each, dict) else each for each in layer)
+        layer = [each for values in inner for each in values if isinstance(each, dict | list)]
+    return bool(layer)

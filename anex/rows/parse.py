@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from anex.rows.faults import RowRefused
-from anex.rows.lines import NESTING_MAX, nesting_depth
+from anex.rows.lines import NESTING_MAX, nests_deeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +25,7 @@ _ANY = msgspec.json.Decoder()
 _WHITE_SPACE = b" \t\r"
 _MALFORMED = "JSON is malformed: "
 _AT_BYTE = re.compile(r" \(byte (\d+)\)$")
+_TOO_DEEP = f"objects and arrays nest deeper than {NESTING_MAX} levels"
 _DIAGNOSED_MAX_BYTES = 8 << 20
 """Longer lines get the plain refusal: the finer one costs a second parse into memory."""
 
@@ -43,11 +44,11 @@ def parse_line(
         line.decode()
     except UnicodeDecodeError as error:
         raise RowRefused(f"not valid UTF-8 at byte {start_byte + error.start} of the file") from None
-    if len(line) > 2 * NESTING_MAX and nesting_depth(line) > NESTING_MAX:
-        raise RowRefused(f"objects and arrays nest deeper than {NESTING_MAX} levels")
     value = _decode(line, locate or _same)
     if not isinstance(value, dict):
         raise RowRefused("not a JSON object")
+    if line.count(b"{") + line.count(b"[") > NESTING_MAX and nests_deeper(value):
+        raise RowRefused(_TOO_DEEP)
     return value
 
 
@@ -58,8 +59,10 @@ def _same(place: int) -> int:
 def _decode(line: bytes, locate: Callable[[int], int]) -> Any:
     try:
         return _ANY.decode(line)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except msgspec.DecodeError as error:
         raise RowRefused(_explain(line, str(error), locate)) from None
+    except RecursionError:
+        raise RowRefused(_TOO_DEEP) from None
 
 
 def _explain(line: bytes, refusal: str, locate: Callable[[int], int]) -> str:
@@ -73,7 +76,7 @@ def _explain(line: bytes, refusal: str, locate: Callable[[int], int]) -> str:
         return f"{constant} is not a JSON number"
     except UnicodeEncodeError:
         return r"a lone surrogate (\ud800 to \udfff without its other half) is not a character"
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         return _plain_refusal(refusal, locate)
     except ValueError:
         return "a number has too many digits"

@@ -81,7 +81,7 @@ class Reservoir:
     ) -> None:
         """Take the rows from ``first_row`` on: their places in the file, and the places of their classes."""
         cells = _length_cells(ends - starts) + np.minimum(classes, CLASSES_MAX - 1) * LENGTH_CELLS
-        self._counts += np.bincount(cells, minlength=len(self._counts))
+        np.add.at(self._counts, cells, 1)
         numbers = np.arange(first_row, first_row + len(starts), dtype=np.uint64)
         priorities = hash_rows(self.seed, numbers)
         low = np.flatnonzero(priorities < self._thresholds[cells])

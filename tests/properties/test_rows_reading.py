@@ -13,7 +13,7 @@ from anex.rows.chat import ChatFormat, ChatLine
 from anex.rows.check import RowChecker, Summary
 from anex.rows.decode import decode_block, iterate_rows
 from anex.rows.faults import RowRefused
-from anex.rows.jsonl import LineBlock, cut_line_blocks, make_block
+from anex.rows.jsonl import LineBlock, cut_line_blocks
 from anex.rows.parse import parse_line
 from anex.rows.settings import RowSettings
 from tests.support.row_samples import chat_line, chat_spec, compile_anything, join_lines
@@ -83,7 +83,9 @@ def test_what_the_fast_way_accepts_the_careful_one_reads_alike(
         json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace"), mutations
     )
     reader = ChatFormat(chat_spec())
-    decoded = decode_block(make_block(line, 0, 1), reader)
+    (block,) = cut_line_blocks([line])
+    assert isinstance(block, LineBlock)
+    decoded = decode_block(block, reader)
     expected, faults = read_carefully(line)
     assert decoded.faults == faults
     assert [used_fields(one) for one in decoded.lines] == [used_fields(one) for one in expected]

@@ -117,6 +117,19 @@ def test_nesting_of_128_is_accepted_and_brackets_in_text_do_not_nest() -> None:
     assert "nest deeper" in faults_of(join_lines(used))[0]
 
 
+@pytest.mark.parametrize("neighbour", [chat_line("b"), chat_line("b", body=body(zz=1))])
+def test_a_deep_value_that_a_duplicate_key_replaces_is_not_there_whichever_way_its_block_is_read(
+    neighbour: bytes,
+) -> None:
+    deep = b"[" * 200 + b"]" * 200
+    line = chat_line("a", body=body(response_format=None)).replace(
+        b'"response_format"', b'"response_format":{"a":' + deep + b'},"response_format"'
+    )
+    assert deep in line
+    summary = check(join_lines(line, neighbour))
+    assert (summary.rows, summary.faults.sentences()) == (2, [])
+
+
 def test_of_duplicate_keys_the_last_wins() -> None:
     line = b'{"custom_id":"first",' + chat_line("last")[1:]
     (row,) = iterate_rows([line], ChatFormat(chat_spec()), start_byte=0, first_line=1, first_row=1)
@@ -339,10 +352,13 @@ def test_ordinary_lines_are_decoded_as_a_block(end: bytes, monkeypatch: pytest.M
         chat_line(f"{n}", body=message(content=[{"type": "text", "text": "[{" * 300}])) for n in range(9)
     ]
     monkeypatch.setattr(decode, "parse_line", None)
-    deep_looking = check(end.join([chat_line("a", body=body(model="m", stop=["x"])), chat_line("b")]) + end)
-    assert (deep_looking.rows, deep_looking.faults.sentences()) == (2, [])
-    with pytest.raises(TypeError):  # many brackets, though in text, are counted line by line
-        check(end.join(lines))
+    plain = [
+        chat_line("a", body=body(model="m", stop=["x"], seed=2**40, top_p=0.5, stream=False)),
+        chat_line("b"),
+    ]
+    for each in (plain, lines):
+        summary = check(end.join(each) + end)
+        assert (summary.rows, summary.faults.sentences()) == (len(each), [])
 
 
 def test_lines_over_the_limit_do_not_hide_duplicates() -> None:

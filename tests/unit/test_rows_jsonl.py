@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anex.rows.jsonl import LineBlock, OversizeLine, cut_line_blocks
-from anex.rows.lines import index_lines, nesting_depth
+from anex.rows.lines import index_lines, nests_deeper
 
 
 def read_lines(data: bytes, piece: int = 7) -> list[tuple[int, int, bytes]]:
@@ -14,7 +14,7 @@ def read_lines(data: bytes, piece: int = 7) -> list[tuple[int, int, bytes]]:
         assert isinstance(block, LineBlock)
         index = index_lines(block)
         for start, end, number in zip(index.starts, index.ends, index.numbers, strict=True):
-            found.append((int(number), block.start_byte + int(start), block.data[start:end]))
+            found.append((int(number), block.start_byte + int(start), bytes(block.data[start:end])))
     return found
 
 
@@ -41,7 +41,7 @@ def test_a_line_over_the_limit_is_named_and_passed_over() -> None:
         (4, 59),
     ]
     kept = [block for block in blocks if isinstance(block, LineBlock)]
-    assert [(block.data, block.first_line, block.start_byte) for block in kept] == [
+    assert [(bytes(block.data), block.first_line, block.start_byte) for block in kept] == [
         (b"ok\n", 1, 0),
         (b"next\n", 3, 54),
     ]
@@ -67,6 +67,7 @@ def test_an_empty_stream_has_no_lines() -> None:
     assert list(cut_line_blocks([b"", b""])) == []
 
 
-def test_depth_counts_brackets_outside_strings() -> None:
-    assert nesting_depth(b'{"a[[[\\"[":[[1],{}]}') == 3
-    assert nesting_depth(b"1") == 0
+def test_depth_counts_objects_and_arrays() -> None:
+    assert nests_deeper({"a[[[": [[1], {}]}, 2)
+    assert not nests_deeper({"a[[[": [[1], {}]}, 3)
+    assert not nests_deeper({}, 1)
