@@ -26,6 +26,22 @@ if TYPE_CHECKING:
 
 URL = "/v1/chat/completions"
 
+RESERVED = frozenset(
+    {
+        "chat_template",
+        "conversation",
+        "max_length",
+        "padding",
+        "return_assistant_tokens_mask",
+        "return_dict",
+        "return_tensors",
+        "tokenize",
+        "tokenizer_kwargs",
+        "truncation",
+    }
+)
+"""Arguments of transformers' ``apply_chat_template`` that no template reads: an engine would cut or pad the prompt by them."""
+
 Role = Literal["system", "user", "assistant", "developer", "tool"]
 _ROLES = ("system", "user", "assistant", "developer", "tool")
 
@@ -193,7 +209,10 @@ class ChatFormat:
 
     def classify(self, own: OwnSettings, settings: RowSettings) -> RowClass:
         """Check a row's thinking settings; its format is well-formed by now. Raises ``RowRefused``."""
-        fault = own.template_kwargs and _find_thinking_fault(self.spec, settings, own.template_kwargs)
+        fault = own.template_kwargs and (
+            _find_reserved(own.template_kwargs)
+            or _find_thinking_fault(self.spec, settings, own.template_kwargs)
+        )
         if fault:
             raise RowRefused(fault)
         wanted = row_format(settings, own.response_format)
@@ -250,6 +269,14 @@ def _read_object(body: dict[str, Any], field: str) -> dict[str, Any] | None:
     if value is not None and not isinstance(value, dict):
         raise RowRefused(f"body.{field} must be an object")
     return value
+
+
+def _find_reserved(own: dict[str, Any]) -> str | None:
+    """Return the sentence for an option that would change the prompt's tokens behind the template's back."""
+    found = sorted(RESERVED & own.keys())
+    if not found:
+        return None
+    return f"chat_template_kwargs.{found[0]} is an option of the tokenizer, not of the model's template. Remove it"
 
 
 def _find_thinking_fault(spec: ModelSpec, settings: RowSettings, own: dict[str, Any]) -> str | None:

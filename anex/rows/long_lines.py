@@ -2,8 +2,8 @@
 
 Such a line is nearly always media in base64. Its long strings are cut out: what is left is parsed as any line is, with a mark
 where each long string stood, and the marks become views into the line's own buffer. So a line of 200 MB costs 200 MB, and whoever
-reads the media decodes what it looks at and no more. A view is UTF-8 without escapes; the few strings that hold escapes are
-unescaped into buffers of their own.
+reads the media decodes what it looks at and no more. A view is UTF-8 without escapes: those of media (whose slashes some writers
+escape) go where they stand, and texts that hold escapes are unescaped into buffers of their own.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ TOKEN_MAX_BYTES = 256
 """More than tokenizers make one token of; runs of spaces come near to it."""
 
 _BLOCK_BYTES = 1 << 20
+_BACKSLASH = 0x5C
 _MARK = f"long:{secrets.token_hex(12)}:"
 """Begins a mark; nobody can write one into a file that doesn't know the process."""
 
@@ -154,7 +155,21 @@ def _read_long(line: bytearray, begin: int, end: int) -> LongText:
     # Too long for a text. Media of another writer may have all its slashes escaped; nothing else in base64 is.
     if _ESCAPED.fullmatch(view) is None:
         raise RowRefused("not valid JSON: invalid escape in a string")
-    return LongText(memoryview(bytes(view).replace(b"\\/", b"/")))
+    return LongText(_drop_escapes(view))
+
+
+def _drop_escapes(view: memoryview) -> memoryview:
+    r"""Write ``/`` for ``\/`` where it stands: nobody reads the line's own bytes again."""
+    at = kept_bytes = 0
+    while at < len(view):
+        end = min(at + _BLOCK_BYTES, len(view))
+        if end < len(view) and view[end - 1] == _BACKSLASH:
+            end -= 1  # it may belong to a slash behind it
+        block = bytes(view[at:end]).replace(b"\\/", b"/")
+        view[kept_bytes : kept_bytes + len(block)] = block
+        kept_bytes += len(block)
+        at = end
+    return view[:kept_bytes]
 
 
 def _unescape(view: memoryview) -> bytes:

@@ -246,6 +246,12 @@ THINKER = replace(chat_spec(), reasoning=Reasoning(("low", "high"), "high", 64))
         (chat_spec(), RowSettings(), {"reasoning_effort": "low"}, "takes no effort level"),
         (THINKER, RowSettings(), {"reasoning_effort": "LOW"}, "'LOW' is not a level of model 'test-chat'"),
         (THINKER, RowSettings(), {"reasoning_effort": 3}, "must be a string"),
+        (
+            THINKER,
+            RowSettings(),
+            {"zz": 1, "truncation": True},
+            "chat_template_kwargs.truncation is an option of the tok",
+        ),
         (THINKER, RowSettings(reasoning=False), {"reasoning_effort": "low"}, "whose thinking is off"),
         (
             THINKER,
