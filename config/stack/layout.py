@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 PROJECT_FOLDER = Path(__file__).resolve().parents[2]
 """Where the packages lie: the working folder of every process of the stack."""
 
-# A socket's path has 107 bytes at most (unix(7)); names in the folder take up to 24.
-_SOCKET_FOLDER_MAX_BYTES = 80
+# A socket's path has 107 bytes at most (unix(7)); names in the folder take up to 36, with a slash before them.
+_SOCKET_FOLDER_MAX_BYTES = 70
 
 # A killed supervisor's guardian holds the lock until the last process is gone; that takes it less than this.
 _TIDYING_SECONDS = 20.0
@@ -94,6 +94,12 @@ class DataFolder:
         for folder in (self.valkey, self.seaweedfs, self.secrets, self.run, self.logs):
             folder.mkdir(exist_ok=True, mode=0o700)
             folder.chmod(0o700)  # fails when a stranger made it first
+
+    def remove_sockets(self) -> None:
+        """Remove the sockets that killed processes left. Only the folder's one holder may, before it starts any."""
+        for path in self.run.iterdir():
+            if path.is_socket():
+                path.unlink()
 
 
 def make_folder(folder: DataFolder) -> None:

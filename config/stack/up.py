@@ -59,6 +59,7 @@ def run_stack(environ: Mapping[str, str], *, out: TextIO, regions: str = "") -> 
         serving = parse_regions(regions or settings.region)
         check_servers(serving, environ)
         _kill_leftovers(folder, say)
+        folder.remove_sockets()
         supervisor = Supervisor(folder, lock_descriptor=lock.descriptor, say=say)
         install_stop_signals(supervisor)
         servers = None

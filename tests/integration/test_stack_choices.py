@@ -77,6 +77,17 @@ def test_a_data_folder_that_cannot_be_made_is_told_with_what_to_do(tmp_path: Pat
         make_folder(DataFolder(tmp_path / name))
 
 
+def test_sockets_of_killed_engines_go_with_the_next_start(tmp_path: Path) -> None:
+    """Each killed vLLM left some under a UUID in the system's folder for temporary files."""
+    folder = DataFolder(tmp_path)
+    make_folder(folder)
+    (folder.run / "vllm-0.lock").touch()
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(folder.run / "9b1f6d3c"))
+    folder.remove_sockets()
+    assert [path.name for path in folder.run.iterdir()] == ["vllm-0.lock"]
+
+
 def test_regions_are_named_once_each_in_their_order() -> None:
     assert parse_regions("eu, world") == ("eu", "world")
     for wrong in ("", "mars", "eu,eu", "world,"):

@@ -60,6 +60,7 @@ def test_the_engine_reaches_no_network(spec: ModelSpec) -> None:
     assert read_option(argv, "--allowed-media-domains") == "none.invalid"
     assert "--host" not in argv
     assert "--port" not in argv
+    assert environment["VLLM_RPC_BASE_PATH"] == "/run/anex"
 
 
 @pytest.mark.parametrize("catalog", ["models.toml", "models.local.toml"])

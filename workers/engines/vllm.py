@@ -27,7 +27,8 @@ def vllm_command(
 ) -> tuple[list[str], dict[str, str]]:
     """Return the engine child's argument list and the variables to add to its environment.
 
-    ``socket`` is the Unix socket to serve on (at most 107 bytes of path), ``files`` the model's folder as
+    ``socket`` is the Unix socket to serve on (at most 107 bytes of path, its folder at most 70: vLLM adds sockets of its own
+    there, whose names are UUIDs), ``files`` the model's folder as
     made by ``config.stack.weights``, ``engine_python`` the interpreter that has vLLM. The server runs
     children of its own: start it in a session of its own and kill the group.
     """
@@ -39,4 +40,6 @@ def vllm_command(
     argv += ["--scheduling-policy", "priority", "--allowed-media-domains", _NO_MEDIA_DOMAIN]
     # The access log is a line a row; the documentation pages load scripts from the network.
     argv += ["--disable-uvicorn-access-log", "--disable-fastapi-docs"]
-    return [*argv, *spec.engine.args], _OFFLINE | dict(spec.engine.environment)
+    # Its parts speak over sockets too, which a killed engine leaves behind: in the folder that is tidied.
+    added = _OFFLINE | {"VLLM_RPC_BASE_PATH": str(socket.parent)}
+    return [*argv, *spec.engine.args], added | dict(spec.engine.environment)
