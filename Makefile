@@ -54,13 +54,13 @@ up: setup engine ## Run the whole service on this machine, until Ctrl-C
 
 test: test-fast test-engine ## Run every test, in two phases
 
-test-fast: setup ## Phase one: everything that needs no model, on two processes
+test-fast: setup ## Phase one: everything that needs neither a model nor a machine to itself, on two processes
 	$(PYTEST) -n 2 -m "not engine and not outside" $(PYTEST_ARGS)
 
 test-outside: setup ## The API under faults and as generated clients, curl and raw HTTP use it; some minutes
 	$(PYTEST) -m outside $(PYTEST_ARGS)
 
-test-engine: setup engine ## Phase two: tests against a real model server, one after another
+test-engine: setup engine ## Phase two: tests of a real model server or a whole stack, one after another
 	$(PYTEST) -m engine $(PYTEST_ARGS)
 
 coverage: setup ## Phase one with branch coverage

@@ -18,6 +18,8 @@ from tests.support.wait import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.engine
+
 CATALOG = Path(__file__).parents[1] / "support" / "models.slow.toml"
 SECRET = "kept-in-the-EEA"
 ROWS = 40

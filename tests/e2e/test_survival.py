@@ -19,8 +19,10 @@ from workers.unix_http import ask
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.engine
+
 CATALOG = Path(__file__).parents[1] / "support" / "models.slow.toml"
-ROWS = 400
+ROWS = 240
 
 
 @pytest.fixture(scope="module")

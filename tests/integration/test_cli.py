@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -32,6 +31,8 @@ from tests.support.factories import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from anex.catalog import ModelSpec
     from anex.db import Database
     from anex.s3 import S3Location
@@ -321,20 +322,3 @@ def test_an_amount_is_shown_exactly(nanos: int, shown: str) -> None:
 def test_the_version_is_told() -> None:
     result = CliRunner().invoke(cli, ["--version"], prog_name="anex")
     assert (result.exit_code, result.stdout) == (0, f"anex, version {__version__}\n")
-
-
-def test_a_database_that_is_away_is_told_in_one_sentence_by_the_whole_program(tmp_path: Path) -> None:
-    environment = {
-        "ANEX_DATA_DIR": str(tmp_path),
-        "ANEX_DATABASE_WORK_URL": "postgresql://x:y@127.0.0.1:1/anex",
-    }
-    told = subprocess.run(
-        [sys.executable, "-m", "config.cli", "org", "list"],
-        cwd=Path(__file__).parents[2],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (told.returncode, told.stdout) == (REFUSED, "")
-    assert told.stderr == "Error: the database cannot be reached; try again in a few seconds\n"

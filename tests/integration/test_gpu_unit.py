@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tests.support.servers import DatabaseUrls
     from tests.support.spine import Spine
 
-LONG_ROWS = 600
-"""At 16 rows in the engine and 0.2 s and more each: many seconds of work."""
+LONG_ROWS = 300
+"""At 16 rows in the engine and 0.2 s and more each: some seconds of work."""
 
 
 @pytest.fixture
@@ -194,9 +194,9 @@ def test_a_cancelled_jobs_finished_rows_become_its_part(outside: Outside, unit: 
 
 
 def test_an_idle_unit_ends_but_not_while_it_holds_a_chunk(outside: Outside, folder: Path) -> None:
-    with run_unit(outside, folder, ANEX_ENGINE_IDLE_SECONDS="4") as unit:
+    with run_unit(outside, folder, ANEX_ENGINE_IDLE_SECONDS="2") as unit:
         unit.wait_for_state("ready")
-        unit.set_switches(delay_seconds=6.0)
+        unit.set_switches(delay_seconds=4.0)
         job_id = outside.start_job(1)
         outside.wait_for_state(job_id, "done")
         row = unit.row()

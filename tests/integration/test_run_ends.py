@@ -21,7 +21,7 @@ from anex.objects import ObjectHead, ObjectStore, PartSource
 from anex.units.model import Lease, StopSignals
 from anex.units.store import list_stopped_jobs
 from tests.support.audit import audit
-from tests.support.spine import chat_rows
+from tests.support.spine import TWO_CHUNKS_CAP, TWO_CHUNKS_ROWS, chat_rows
 from tests.support.wait import wait_until
 from workers.engine_client import EngineClient
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from anex.jobs.model import Job
     from tests.support.spine import Spine
 
-LONG = 9000
-"""Rows of two chunks: one holds 8,192 at most."""
+TWO_SPANS_ROWS = 9000
+"""One span holds 8,192 at most."""
 
 
 class DrainAfter(threading.Event):
@@ -48,8 +48,8 @@ class DrainAfter(threading.Event):
         return self.rows_left < 0
 
 
-def approve(spine: Spine, rows: int = 20) -> Job:
-    job = spine.submit(chat_rows(rows), max_output_tokens=16)
+def approve(spine: Spine, rows: int = 20, cap: int = 16) -> Job:
+    job = spine.submit(chat_rows(rows), max_output_tokens=cap)
     spine.answer_rings()
     return approve_job(spine.api, spine.caller, job.id)
 
@@ -128,7 +128,7 @@ def test_the_rows_of_a_lost_checkpoint_run_again(spine: Spine) -> None:
 
 
 def test_rows_that_are_missing_at_the_end_fail_the_job_with_what_there_is(spine: Spine) -> None:
-    job = approve(spine, LONG)
+    job = approve(spine, TWO_CHUNKS_ROWS, TWO_CHUNKS_CAP)
     spine.run_chunk()
     spine.run_chunk()
     with spine.services.database.transaction() as transaction:
@@ -138,19 +138,21 @@ def test_rows_that_are_missing_at_the_end_fail_the_job_with_what_there_is(spine:
     assert (ended.status, ended.failure_code, ended.partial) == ("failed", "internal_error", True)
     assert ended.failure_reason is not None
     delivered = len(spine.result_lines(job.id))
-    assert f"{delivered} of {LONG} rows" in ended.failure_reason
-    assert ended.pending_rows == LONG - delivered > 0
+    assert f"{delivered} of {TWO_CHUNKS_ROWS} rows" in ended.failure_reason
+    assert ended.pending_rows == TWO_CHUNKS_ROWS - delivered > 0
     assert ended.cost_cents
     audit(spine.services)
 
 
 def test_a_job_that_failed_stops_its_other_chunks(spine: Spine) -> None:
-    job = approve(spine, LONG)
+    job = approve(spine, TWO_CHUNKS_ROWS, TWO_CHUNKS_CAP)
     held = claim(spine)
     with spine.services.database.transaction() as transaction:
         row = transaction.fetch_dict("SELECT object_key FROM inputs WHERE id = %(id)s", {"id": job.input_id})
     assert row is not None
-    spine.services.objects.put(row["object_key"], b"".join(chat_rows(LONG, "Something else {number}")))
+    spine.services.objects.put(
+        row["object_key"], b"".join(chat_rows(TWO_CHUNKS_ROWS, "Something else {number}"))
+    )
     lease = Lease(held.job_id, held.chunk_index, held.fence)
     with spine.services.database.transaction() as transaction:
         assert list_stopped_jobs(transaction, [lease]) == frozenset()
@@ -243,7 +245,7 @@ def impatient(spine: Spine) -> Spine:
 
 
 def test_counting_that_gets_on_is_not_stalled_however_long_it_takes(impatient: Spine) -> None:
-    job = impatient.submit(chat_rows(LONG), max_output_tokens=16)
+    job = impatient.submit(chat_rows(TWO_SPANS_ROWS), max_output_tokens=16)
     impatient.answer_one()  # validate: two spans
     database = impatient.services.database
     with database.transaction() as transaction:

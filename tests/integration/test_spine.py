@@ -27,7 +27,7 @@ from anex.jobs.submit import submit_job
 from anex.jobs.submit_rules import SubmitRequest
 from anex.jobs.sweep import sweep
 from tests.support.audit import audit
-from tests.support.spine import chat_rows, in_threads
+from tests.support.spine import TWO_CHUNKS_CAP, TWO_CHUNKS_ROWS, chat_rows, in_threads
 
 if TYPE_CHECKING:
     from anex.jobs.model import Job
@@ -154,7 +154,7 @@ def test_cancel_before_anything_ran_costs_nothing(spine: Spine) -> None:
 
 
 def test_cancel_in_the_middle_delivers_and_bills_what_ran(spine: Spine) -> None:
-    job = run_to_cost_ready(spine, rows=9000)  # over 8,192 rows: two chunks
+    job = run_to_cost_ready(spine, rows=TWO_CHUNKS_ROWS, max_output_tokens=TWO_CHUNKS_CAP)
     approve_job(spine.api, spine.caller, job.id)
     assert spine.run_chunk()
     assert cancel_job(spine.api, spine.caller, job.id).status == "cancelling"
@@ -163,7 +163,7 @@ def test_cancel_in_the_middle_delivers_and_bills_what_ran(spine: Spine) -> None:
     ended = spine.job(job.id)
     assert (ended.status, ended.partial) == ("cancelled", True)
     assert ended.cost_cents
-    assert len(spine.result_lines(job.id)) == 9000 - (ended.pending_rows or 0)
+    assert len(spine.result_lines(job.id)) == TWO_CHUNKS_ROWS - (ended.pending_rows or 0)
     audit(spine.services)
 
 
@@ -180,7 +180,7 @@ def test_a_result_is_gone_after_its_data_is_deleted(spine: Spine) -> None:
 
 
 def test_deleting_while_the_job_runs_cancels_it_and_purges_it_once_it_stopped(spine: Spine) -> None:
-    job = run_to_cost_ready(spine, rows=9000)
+    job = run_to_cost_ready(spine, rows=TWO_CHUNKS_ROWS, max_output_tokens=TWO_CHUNKS_CAP)
     approve_job(spine.api, spine.caller, job.id)
     assert spine.run_chunk()
     deletion = delete_data(spine.api, spine.caller, job.id)

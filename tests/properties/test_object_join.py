@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from anex.object_join import (
@@ -53,6 +53,7 @@ def test_every_byte_stands_once_in_order_in_legal_parts(sizes: list[int]) -> Non
 
 
 @given(st.lists(near_minimum, min_size=1, max_size=20), st.integers(1000, 1100))
+@settings(max_examples=25)
 def test_tens_of_thousands_of_sources_stay_within_the_most_parts(sizes: list[int], repeats: int) -> None:
     many = sizes * repeats
     parts = plan_join(many)

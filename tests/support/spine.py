@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from anex.units.model import HeldLeases, StopSignals, Unit
 
 MODEL = "fake-chat"
+TWO_CHUNKS_ROWS = 400
+TWO_CHUNKS_CAP = 4000
+"""So many rows of so many tokens are more than two minutes of the catalog's throughput: two chunks."""
 
 
 @dataclass(slots=True)
