@@ -39,6 +39,7 @@ _encode = msgspec.json.Encoder().encode
 PROGRESS_BYTES = 8 << 20
 HOSTED_MAX = 48
 """Hosted clips of a job that are asked about: the first distinct ones."""
+PLACED_AT_ONCE = 4096
 VERDICTS_REMEMBERED = 4096
 """How many different settings of rows are judged once only; a file with more has some judged again."""
 
@@ -152,6 +153,8 @@ class _Pass:
         self._faults = FaultList(checker.limits.faults_reported_max)
         self._spans = SpanCutter()
         self._ids = IdHashes()
+        self._waiting: list[tuple[NDArray[np.int64], ...]] = []
+        self._placed = 0
         self._reservoir = Reservoir(
             xxhash.xxh3_64_intdigest(checker.seed.encode()), checker.limits.sample_rows
         )
@@ -170,9 +173,22 @@ class _Pass:
         if not decoded.lines:
             return
         self._ids.add_ids([line.custom_id for line in decoded.lines])
-        self._reservoir.add_rows(self.rows + 1, decoded.starts, decoded.ends, classes)
-        self._spans.add_rows(decoded.starts, decoded.ends, decoded.numbers)
+        self._waiting.append((decoded.starts, decoded.ends, decoded.numbers, classes))
         self.rows += len(decoded.lines)
+        if self.rows - self._placed >= PLACED_AT_ONCE:
+            self._place_rows()
+
+    def _place_rows(self) -> None:
+        """Put the rows that wait into spans and sample: what that costs a call is shared by many rows."""
+        if not self._waiting:
+            return
+        starts, ends, numbers, classes = (
+            np.concatenate(column) for column in zip(*self._waiting, strict=True)
+        )
+        self._waiting.clear()
+        self._reservoir.add_rows(self._placed + 1, starts, ends, classes)
+        self._spans.add_rows(starts, ends, numbers)
+        self._placed = self.rows
 
     def _add_faults(self, faults: Iterable[tuple[int, str]]) -> None:
         """Note faults as (line, sentence), in the order of lines."""
@@ -186,6 +202,7 @@ class _Pass:
             self._faults.add(f"The input has more than {limits.rows_max:,} rows. Split it over several jobs.")
         if self.rows == 0 and not self._faults:
             self._faults.add("The input has no rows.")
+        self._place_rows()
         self._spans.close()
         return Summary(
             rows=self.rows,
@@ -199,12 +216,10 @@ class _Pass:
             hosted=tuple(self._hosted.values()),
         )
 
-    def _classify(self, decoded: DecodedBlock[Any]) -> tuple[NDArray[np.int64] | int, list[tuple[int, str]]]:
-        """Return the place of each row's class (0 for all where none sets anything), and faults."""
+    def _classify(self, decoded: DecodedBlock[Any]) -> tuple[NDArray[np.int64], list[tuple[int, str]]]:
+        """Return the place of each row's class (0 where it sets nothing), and faults."""
         owners = self.line_reader.list_own_settings(decoded.lines)
         self._class_rows[0] += len(decoded.lines) - len(owners)
-        if not owners:
-            return 0, []
         classes = np.zeros(len(decoded.lines), dtype=np.int64)
         refused: list[tuple[int, str]] = []
         for place, own in owners:

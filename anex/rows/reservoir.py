@@ -77,7 +77,7 @@ class Reservoir:
         first_row: int,
         starts: NDArray[np.int64],
         ends: NDArray[np.int64],
-        classes: NDArray[np.int64] | int,
+        classes: NDArray[np.int64],
     ) -> None:
         """Take the rows from ``first_row`` on: their places in the file, and the places of their classes."""
         cells = _length_cells(ends - starts) + np.minimum(classes, CLASSES_MAX - 1) * LENGTH_CELLS
@@ -95,7 +95,8 @@ class Reservoir:
         """Return the sample of min(``size``, rows) rows. ``size`` is at most ``capacity``."""
         self._compact()
         counts = self._counts.reshape(CLASSES_MAX, LENGTH_CELLS)
-        stratum_of_cell, strata = merge_strata(counts.tolist())
+        classes = 1 + int(np.flatnonzero(counts.any(axis=1)).max(initial=0))
+        stratum_of_cell, strata = merge_strata(counts[:classes].tolist())
         shares = allocate_rows([stratum.rows for stratum in strata], size)
         places = np.array(stratum_of_cell, dtype=np.int64)[self._pool[0].astype(np.int64)]
         kept = _rank_in_groups(places, self._pool[1]) < np.array(shares, dtype=np.int64)[places]

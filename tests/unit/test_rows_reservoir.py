@@ -17,7 +17,7 @@ def draw(
     starts = ends - np.array(lengths, dtype=np.int64)
     for begin in range(0, len(lengths), block):
         part = slice(begin, begin + block)
-        kinds = np.array(classes[part], dtype=np.int64) if classes else 0
+        kinds = np.array(classes[part] if classes else [0] * len(ends[part]), dtype=np.int64)
         reservoir.add_rows(begin + 1, starts[part], ends[part], kinds)
     return reservoir.draw(size)
 
@@ -54,7 +54,7 @@ def test_what_was_thrown_away_on_the_way_was_not_needed() -> None:
     early = Reservoir(9, 50)
     sample = draw(lengths, seed=9, size=50, block=1000)
     ends = np.cumsum(np.array(lengths, dtype=np.int64))
-    early.add_rows(1, ends - np.array(lengths, dtype=np.int64), ends, 0)
+    early.add_rows(1, ends - np.array(lengths, dtype=np.int64), ends, np.zeros(len(ends), dtype=np.int64))
     assert early.draw(50) == sample
 
 
@@ -62,7 +62,7 @@ def test_candidates_stay_bounded() -> None:
     reservoir = Reservoir(5, 200)
     for begin in range(0, 2_000_000, 100_000):
         starts = np.arange(begin, begin + 100_000, dtype=np.int64) * 100
-        reservoir.add_rows(begin + 1, starts, starts + 100, 0)
+        reservoir.add_rows(begin + 1, starts, starts + 100, np.zeros(len(starts), dtype=np.int64))
     assert len(reservoir.draw(200).rows) == 200
     assert reservoir._pool.shape[1] == 200
 
