@@ -16,6 +16,7 @@ from anex.ids import new_id
 from anex.inputs.settle import find_for_submit
 from anex.jobs.model import Step
 from anex.jobs.ring import ring_plan
+from anex.jobs.sample_limit import require_sample
 from anex.jobs.store import count_jobs, insert_action, insert_job
 from anex.jobs.submit_rules import SubmitRequest, check_settings, takes_sample
 from anex.jobs.transitions import AWAITING_APPROVAL, Status
@@ -37,7 +38,7 @@ def submit_job(services: Services, caller: Caller, request: SubmitRequest) -> Jo
 
     Raises, in the order of the checks: ``ModelUnknown``, ``SettingInvalid``, ``RequestRefused``, ``GrammarBusy``,
     ``RegionForbidden``, ``RegionElsewhere``, ``BalanceTooLow``, ``InputNotFound``, ``InputNotReady``, ``InputExpired``,
-    ``InputFailed``, ``InputContentInvalid``, ``ApprovalQueueFull``.
+    ``InputFailed``, ``InputContentInvalid``, ``ApprovalQueueFull``, ``SampleLimitReached``.
     """
     spec = services.catalog.get(request.model)
     check_settings(spec, request)
@@ -51,6 +52,8 @@ def submit_job(services: Services, caller: Caller, request: SubmitRequest) -> Jo
     _look_at_content(services, found)
     with services.database.transaction(caller.org_id) as transaction:
         _require_room(transaction, services, caller.org_id)
+        if takes_sample(spec, request):
+            require_sample(transaction, caller.org_id, services.limits.sampled_rows_per_day)
         _keep_input(transaction, found)
         values = _job_values(services, caller, request, spec, found)
         job = insert_job(transaction, services.clock, values, caller.key_id)

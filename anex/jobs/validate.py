@@ -13,6 +13,7 @@ from anex.errors import ObjectChanged, ObjectMissing
 from anex.jobs.clip_lengths import ask_hosts
 from anex.jobs.model import Step
 from anex.jobs.row_settings import media_terms_of, row_settings_of, store_lengths
+from anex.jobs.sample_limit import note_sample
 from anex.jobs.steps import fail_held_step, hold_step, lock_held_step, pass_on
 from anex.jobs.store import move_job, update_job
 from anex.jobs.transitions import Status
@@ -167,3 +168,4 @@ def _insert_spans(transaction: Transaction, job: Job, summary: Summary) -> None:
             ),
         }
         transaction.execute(_INSERT_SAMPLE, {**owner, "drawn": Jsonb(drawn)})
+        note_sample(transaction, job, len(summary.sample.rows))

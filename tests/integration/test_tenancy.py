@@ -19,6 +19,7 @@ from anex.errors import KeyInvalid, KeyNotFound, OrganizationNotFound
 from anex.estimating.chunks import ChunkPlan
 from anex.ids import new_id
 from anex.jobs.chunks import insert_chunks
+from anex.jobs.sample_limit import note_sample
 from anex.jobs.store import insert_action
 from anex.ledger.grants import grant_credits
 from anex.money import cents_to_nanos
@@ -107,6 +108,7 @@ def fill_every_table(work: Database, owner: Caller) -> None:
         transaction.execute(
             "INSERT INTO samples (job_id, org_id, drawn) VALUES (%(job_id)s, %(org_id)s, '{}')", place
         )
+        note_sample(transaction, job, rows=1)
 
 
 def test_every_table_is_behind_the_wall_or_named_as_open(town: Town) -> None:

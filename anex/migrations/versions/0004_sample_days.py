@@ -1,0 +1,13 @@
+"""How many rows an organization's jobs have sampled today: estimates are free, and no free inference."""
+
+from anex.migrations.sql_file import run_sql_file
+
+revision = "0004"
+down_revision = "0003"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Apply the SQL file."""
+    run_sql_file("0004_sample_days.sql")
