@@ -38,14 +38,6 @@ def approve_job(services: Services, caller: Caller, job_id: str) -> Job:
 def start_run(transaction: Transaction, services: Services, job: Job, *, key_id: str | None) -> Job:
     """Start the run of a locked job that is ``cost_ready``. Raises ``BalanceTooLow``."""
     chunks = release_chunks(transaction, job.id)
-    place_hold(
-        transaction,
-        org_id=job.org_id,
-        job_id=job.id,
-        amount_nanos=cents_to_nanos(job.est_cost_cents or 0),
-        key_id=key_id,
-        now=services.clock.now(),
-    )
     row = transaction.fetch_dict("SELECT anex_now() AS now")
     approved_at = row["now"] if row is not None else None
     started = move_job(
@@ -55,6 +47,15 @@ def start_run(transaction: Transaction, services: Services, job: Job, *, key_id:
         Status.IN_PROGRESS,
         {"approved_at": approved_at, "chunks_open": chunks},
         key_id=key_id,
+    )
+    # Last, for all approvals and ends of an organization's jobs wait for each other at its account.
+    place_hold(
+        transaction,
+        org_id=job.org_id,
+        job_id=job.id,
+        amount_nanos=cents_to_nanos(job.est_cost_cents or 0),
+        key_id=key_id,
+        now=services.clock.now(),
     )
     ring_chunks(transaction, services, job, chunks)
     return started

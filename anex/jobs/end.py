@@ -70,10 +70,6 @@ def end_job(
 
     Without ``counts`` no row ran: the counts are 0 where the rows were validated, null otherwise.
     """
-    if Status(job.status) in RUNNING:
-        settle_hold(
-            transaction, job_id=job.id, charge_nanos=cents_to_nanos(charge_cents), now=services.clock.now()
-        )
     row = transaction.fetch_dict("SELECT anex_now() AS now")
     finished_at = row["now"] if row is not None else services.clock.now()
     end = {
@@ -83,7 +79,13 @@ def end_job(
         "data_expires_at": finished_at + timedelta(seconds=services.timings.result_retention_seconds),
         **(changes or {}),
     }
-    return move_job(transaction, services.clock, job, target, end, key_id=key_id)
+    ended = move_job(transaction, services.clock, job, target, end, key_id=key_id)
+    if Status(job.status) in RUNNING:
+        # Last: the organization's account is locked from here to the commit.
+        settle_hold(
+            transaction, job_id=job.id, charge_nanos=cents_to_nanos(charge_cents), now=services.clock.now()
+        )
+    return ended
 
 
 def fail_job(transaction: Transaction, services: Services, job: Job, code: str, reason: str) -> Job:
