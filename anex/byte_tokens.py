@@ -18,20 +18,23 @@ MESSAGE_OVERHEAD_TOKENS = 4
 GENERATION_PROMPT_TOKENS = 3
 """Stands for the opening of the assistant's turn at the end of a conversation."""
 
+BYTE_MARK = "[MASK]"
+"""Stands for the token that marks a decision model's options."""
+
 TEXT_OVERHEAD_TOKENS = 2
 """Stands for the start and end markers that an embedding model reads around a text."""
 
 
 def count_byte_tokens(messages: Sequence[Mapping[str, Any]], *, opens_answer: bool = True) -> int:
     """Count a conversation's tokens, by default with the generation prompt; parts that are not text count nothing."""
-    text_bytes = sum(_byte_length(text) for message in messages for text in _texts(message.get("content")))
+    text_bytes = sum(byte_length(text) for message in messages for text in _texts(message.get("content")))
     opening = GENERATION_PROMPT_TOKENS if opens_answer else 0
     return text_bytes + MESSAGE_OVERHEAD_TOKENS * len(messages) + opening
 
 
 def count_byte_text(text: str) -> int:
     """Count the tokens of one text as an embedding engine reads it, markers included."""
-    return _byte_length(text) + TEXT_OVERHEAD_TOKENS
+    return byte_length(text) + TEXT_OVERHEAD_TOKENS
 
 
 def _texts(content: Any) -> Iterator[str]:
@@ -46,6 +49,7 @@ def _is_text(part: Mapping[str, Any]) -> bool:
     return part.get("type") == "text" and isinstance(part.get("text"), str)
 
 
-def _byte_length(text: str) -> int:
+def byte_length(text: str) -> int:
+    """Count the tokens of a text with nothing around it."""
     # A lone surrogate has no UTF-8 form; counting must not raise where only the row is at fault.
     return len(text.encode("utf-8", "surrogatepass"))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from anex.media.clips import ClipReader
     from anex.objects import ObjectStore
     from anex.outbound import Outbound
+    from anex.rows.decide import DecideRow
     from anex.sealing import Sealer
 
 
@@ -72,11 +73,21 @@ class TokenCounter(Protocol):
         """Tokens of each text as an embedding engine reads it, special tokens included."""
 
 
+class DecisionCounter(Protocol):
+    """Counts what one decision model's engine will report as ``usage.input_tokens``."""
+
+    def count_decisions(self, rows: Sequence[DecideRow]) -> list[int]:
+        """Tokens of each row, after the cut and with the checkpoint that reads it; 0 for a row that the model refuses."""
+
+
 class TokenCounters(Protocol):
     """Hands out one counter a model; at most two tokenizers live in a process."""
 
     def for_model(self, spec: ModelSpec) -> TokenCounter:
-        """Return the model's counter. Raises ``ModelFilesMissing`` when they were never pulled."""
+        """Return a chat or embedding model's counter. Raises ``ModelFilesMissing`` when its files were never pulled."""
+
+    def for_decisions(self, spec: ModelSpec) -> DecisionCounter:
+        """Return a decision model's counter. Raises ``ModelFilesMissing`` when its files were never pulled."""
 
 
 class Grammar(Protocol):

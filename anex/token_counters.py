@@ -15,14 +15,15 @@ from tokenizers import Tokenizer
 from anex.byte_tokens import count_byte_text, count_byte_tokens
 from anex.chat_templates import ChatTemplate, TemplateRefused
 from anex.clock import SystemClock
+from anex.decisions.tokens import CheckpointReader, DecisionTokenCounter, byte_reader
 from anex.errors import ModelFilesMissing
 from anex.tokenizer_files import fetch_tokenizer_files, read_chat_template, read_special_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from anex.catalog import ModelSpec
+    from anex.catalog import Checkpoint, DecideSpec, ModelSpec
     from anex.clock import Clock
     from anex.objects import ObjectStore
     from anex.services import Conversation, TokenCounter
@@ -41,22 +42,59 @@ class StoredTokenCounters:
         self._objects = objects
         self._cache_dir = cache_dir
         self._clock = clock
-        self._loaded: OrderedDict[tuple[str, str], TokenCounter] = OrderedDict()
+        self._loaded: OrderedDict[tuple[str, str], _Loaded] = OrderedDict()
         self._lock = threading.Lock()
 
     def for_model(self, spec: ModelSpec) -> TokenCounter:
-        """Return the model's counter. Raises ``ModelFilesMissing`` and ``StorageUnavailable``."""
+        """Return a chat or embedding model's counter. Raises ``ModelFilesMissing`` and ``StorageUnavailable``."""
         if spec.tokenizer == "bytes":
             return ByteTokenCounter()
+        counter = self._keep(spec, self._load)
+        if not isinstance(counter, StoredTokenCounter):
+            raise TypeError(f"{spec.id} is a decision model")
+        return counter
+
+    def for_decisions(self, spec: ModelSpec) -> DecisionTokenCounter:
+        """Return a decision model's counter. Raises ``ModelFilesMissing`` and ``StorageUnavailable``."""
+        counter = self._keep(spec, self._load_checkpoints)
+        if not isinstance(counter, DecisionTokenCounter):
+            raise TypeError(f"{spec.id} is no decision model")
+        return counter
+
+    def _keep(self, spec: ModelSpec, load: Callable[[ModelSpec], _Loaded]) -> _Loaded:
+        """Return the model's counter, loaded unless it is among the latest."""
         key = (spec.id, spec.revision)
         with self._lock:
-            counter = self._loaded.pop(key, None) or self._load(spec)
+            counter = self._loaded.pop(key, None) or load(spec)
             self._loaded[key] = counter
-            while len(self._loaded) > TOKENIZERS_MAX:
+            while len(self._loaded) > 1 and sum(map(_tokenizers, self._loaded.values())) > TOKENIZERS_MAX:
                 self._loaded.popitem(last=False)
         return counter
 
-    def _load(self, spec: ModelSpec) -> TokenCounter:
+    def _load_checkpoints(self, spec: ModelSpec) -> DecisionTokenCounter:
+        if spec.decide is None:
+            raise TypeError(f"{spec.id} is no decision model")
+        return DecisionTokenCounter(
+            {each.name: self._read_checkpoint(spec, spec.decide, each) for each in spec.checkpoints}
+        )
+
+    def _read_checkpoint(
+        self, spec: ModelSpec, bounds: DecideSpec, checkpoint: Checkpoint
+    ) -> CheckpointReader:
+        budget = bounds.option_budget_tokens
+        if spec.tokenizer == "bytes":
+            return byte_reader(checkpoint.context_tokens, budget)
+        folder = fetch_tokenizer_files(self._objects, self._cache_dir, spec, checkpoint.name)
+        mask_token = read_special_tokens(folder).get("mask_token")
+        if mask_token is None:
+            raise ModelFilesMissing(
+                f"the tokenizer of model '{spec.id}', checkpoint {checkpoint.name}, names no mask token: these are not the files"
+                f" of a decision model; correct the catalog's weights and run `anex models pull {spec.id}`"
+            )
+        tokenizer = StoredTokenCounter(Tokenizer.from_file(str(folder / "tokenizer.json")), None)
+        return CheckpointReader(tokenizer.count_bare, mask_token, checkpoint.context_tokens, budget)
+
+    def _load(self, spec: ModelSpec) -> StoredTokenCounter:
         folder = fetch_tokenizer_files(self._objects, self._cache_dir, spec)
         source = read_chat_template(folder)
         if source is None and spec.kind == "chat":
@@ -87,14 +125,15 @@ class StoredTokenCounter:
         opens_answer: bool = True,
     ) -> int:
         """Count a conversation's tokens, by default with the generation prompt; see ``count_chats``."""
-        return self._count([self._render(messages, template_kwargs, opens_answer=opens_answer)])[0]
+        return self.count_bare([self._render(messages, template_kwargs, opens_answer=opens_answer)])[0]
 
     def count_chats(self, conversations: Sequence[Conversation]) -> list[int]:
         """Count each conversation's tokens, the generation prompt included.
 
         One that the template refuses counts 0: the engine refuses it too, and it ends as an error row.
         """
-        return self._count([self._render(*each) for each in conversations])
+        # The template writes the special tokens itself.
+        return self.count_bare([self._render(*each) for each in conversations])
 
     def _render(
         self,
@@ -111,13 +150,20 @@ class StoredTokenCounter:
         except TemplateRefused:
             return ""
 
-    def _count(self, prompts: list[str]) -> list[int]:
-        # The template writes the special tokens itself.
-        return [len(each) for each in self._tokenizer.encode_batch_fast(prompts, add_special_tokens=False)]
+    def count_bare(self, texts: list[str]) -> list[int]:
+        """Count each text's tokens, none added to those of the text."""
+        return [len(each) for each in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
     def count_texts(self, texts: Sequence[str]) -> list[int]:
         """Count each text's tokens as an embedding engine reads it, special tokens included."""
         return [len(each) for each in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=True)]
+
+
+_Loaded = StoredTokenCounter | DecisionTokenCounter
+
+
+def _tokenizers(counter: _Loaded) -> int:
+    return counter.checkpoints if isinstance(counter, DecisionTokenCounter) else 1
 
 
 class ByteTokenCounter:

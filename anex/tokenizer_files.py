@@ -40,15 +40,17 @@ SPECIAL_TOKENS = (
 """Names that templates may use; ``PreTrainedTokenizerBase.SPECIAL_TOKENS_ATTRIBUTES`` in transformers."""
 
 
-def fetch_tokenizer_files(objects: ObjectStore, cache_dir: Path, spec: ModelSpec) -> Path:
+def fetch_tokenizer_files(
+    objects: ObjectStore, cache_dir: Path, spec: ModelSpec, checkpoint: str | None = None
+) -> Path:
     """Return the folder with the local copies of a model's tokenizer files, copied on the first call.
 
-    Raises ``ModelFilesMissing`` and ``StorageUnavailable``.
+    A model of several checkpoints has a tokenizer for each. Raises ``ModelFilesMissing`` and ``StorageUnavailable``.
     """
-    folder = cache_dir / spec.id / spec.revision
+    folder = cache_dir / spec.id / spec.revision / (checkpoint or "")
     if folder.is_dir():
         return folder
-    prefix = model_prefix(spec.id, spec.revision)
+    prefix = tokenizer_prefix(spec, checkpoint)
     if objects.head(prefix + TOKENIZER_FILES[-1]) is None:
         raise ModelFilesMissing(
             f"the tokenizer files of model '{spec.id}', revision {spec.revision}, are not in the bucket: "
@@ -62,6 +64,12 @@ def fetch_tokenizer_files(objects: ObjectStore, cache_dir: Path, spec: ModelSpec
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return folder
+
+
+def tokenizer_prefix(spec: ModelSpec, checkpoint: str | None = None) -> str:
+    """Return the prefix in the bucket of the tokenizer files of a model, or of one of its checkpoints."""
+    prefix = model_prefix(spec.id, spec.revision)
+    return prefix if checkpoint is None else f"{prefix}{checkpoint}/"
 
 
 def read_chat_template(folder: Path) -> str | None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from anex.decisions.routing import ENGLISH, MULTILINGUAL
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -23,6 +25,9 @@ SERVICE_FLAGS = (
     "--uds",
 )
 """Engine flags that the service sets itself: a catalog's arguments come last and would silently win."""
+
+ROUTED_CHECKPOINTS = (ENGLISH, MULTILINGUAL)
+"""The names that a decision model's router gives to its checkpoints."""
 
 GENERATED = "only chat models generate"
 
@@ -118,6 +123,8 @@ def _check_engine(table: ModelTable) -> Iterator[str]:
             yield f"engine.args: {flag} is set by the service"
     if engine.kind != "fake" and (engine.kind == "laya") != (table.kind == "decide"):
         yield "engine.kind: laya serves decision models, and nothing else does"
+    if table.checkpoints and sorted(each.name for each in table.checkpoints) != list(ROUTED_CHECKPOINTS):
+        yield f"checkpoints: the router chooses between {' and '.join(ROUTED_CHECKPOINTS)}"
     if (engine.kind == "fake") != (table.tokenizer == "bytes"):
         yield "tokenizer: bytes goes with the fake engine, and with no other"
     weights = [each.weights for each in table.checkpoints] + ([table.weights] if table.weights else [])

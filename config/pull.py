@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anex.errors import NotBuiltYet
-from anex.object_keys import model_prefix
-from anex.tokenizer_files import TOKENIZER_FILES
+from anex.tokenizer_files import TOKENIZER_FILES, tokenizer_prefix
 from config.stack.weights import ModelFilesUnavailable, prepare_model_files
 
 if TYPE_CHECKING:
@@ -23,19 +21,25 @@ def pull_model(
 ) -> list[str]:
     """Make the model's files unless they stand here, and store those of its tokenizer; return the keys written.
 
-    A model that counts by bytes has none. Raises ``ModelFilesUnavailable`` with the fix, ``StorageUnavailable``, and
-    ``NotBuiltYet`` for decision models, whose checkpoints have a tokenizer each.
+    A model that counts by bytes has none, a decision model one for each checkpoint. Raises ``ModelFilesUnavailable`` with the fix,
+    and ``StorageUnavailable``.
     """
-    if spec.checkpoints:
-        raise NotBuiltYet(f"model '{spec.id}' has several checkpoints; pulling those is not built yet")
     if spec.tokenizer == "bytes":
         return []
     folder = prepare_model_files(spec, settings.data_dir, settings.engine_python, report)
-    return store_tokenizer_files(spec, objects, folder)
+    if not spec.checkpoints:
+        return store_tokenizer_files(spec, objects, folder)
+    stored = [
+        store_tokenizer_files(spec, objects, folder / each.name / "tokenizer", each.name)
+        for each in spec.checkpoints
+    ]
+    return [key for keys in stored for key in keys]
 
 
-def store_tokenizer_files(spec: ModelSpec, objects: ObjectStore, folder: Path) -> list[str]:
-    """Store a prepared folder's tokenizer files; return the keys written.
+def store_tokenizer_files(
+    spec: ModelSpec, objects: ObjectStore, folder: Path, checkpoint: str | None = None
+) -> list[str]:
+    """Store the tokenizer files of a model, or of one of its checkpoints, that a folder holds; return the keys written.
 
     Repeating it is harmless: one revision has one content. The order matters, see ``TOKENIZER_FILES``.
     """
@@ -45,7 +49,7 @@ def store_tokenizer_files(spec: ModelSpec, objects: ObjectStore, folder: Path) -
             f"then run `anex models pull {spec.id}`"
         )
     found = [name for name in TOKENIZER_FILES if (folder / name).is_file()]
-    keys = [model_prefix(spec.id, spec.revision) + name for name in found]
+    keys = [tokenizer_prefix(spec, checkpoint) + name for name in found]
     for key, name in zip(keys, found, strict=True):
         objects.put(key, (folder / name).read_bytes())
     return keys
@@ -61,7 +65,8 @@ def pull_packaged_models(
     for spec in catalog:
         if spec.weights.source not in ("package", "folder"):
             continue
-        if objects.head(f"{model_prefix(spec.id, spec.revision)}tokenizer.json") is not None:
+        last = spec.checkpoints[-1].name if spec.checkpoints else None
+        if objects.head(tokenizer_prefix(spec, last) + TOKENIZER_FILES[-1]) is not None:
             continue
         say(f"{'models':10} preparing {spec.id}")
         try:

@@ -6,8 +6,9 @@ There is no chord to lose: each span is leased like a chunk, and the transaction
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anex.errors import ObjectChanged, ObjectMissing
 from anex.estimating.bound import room_for_output
@@ -20,11 +21,14 @@ from anex.jobs.validate import INPUT_CHANGED
 from anex.object_keys import input_key
 from anex.rows.decode import iterate_rows, line_format
 from anex.rows.faults import find_length_fault
-from anex.rows.inputs import count_inputs
+from anex.rows.inputs import count_decisions, count_inputs
 from anex.usage import NOTHING, Usage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from anex.jobs.model import Job
+    from anex.rows.inputs import RowInput
     from anex.services import Services
 
 ROWS_AT_ONCE = 128
@@ -92,7 +96,7 @@ def count_next_span(services: Services, job_id: str) -> bool:
 
 def _count_span(services: Services, job: Job, span: ClaimedSpan) -> SpanCount:
     spec = services.catalog.get(job.model)
-    terms = input_terms_of(services, job)
+    count_rows = _row_counter(services, job)
     cap = job.asked_max_tokens or spec.output_max_tokens
     count = SpanCount([])
     key = input_key(job.org_id, job.input_id)
@@ -104,7 +108,7 @@ def _count_span(services: Services, job: Job, span: ClaimedSpan) -> SpanCount:
         first_row=span.first_row,
     )
     while batch := list(islice(rows, ROWS_AT_ONCE)):
-        for row, found in zip(batch, count_inputs(terms, batch), strict=True):
+        for row, found in zip(batch, count_rows(batch), strict=True):
             tokens = found.usage.input_tokens
             fault = find_length_fault(row.custom_id, tokens, spec, found.media)
             if fault is not None and len(count.faults) < services.limits.faults_reported_max:
@@ -112,6 +116,14 @@ def _count_span(services: Services, job: Job, span: ClaimedSpan) -> SpanCount:
             count.usage += found.usage
             count.output_room += room_for_output(cap, tokens, spec.context_for(found.media).total_tokens)
     return count
+
+
+def _row_counter(services: Services, job: Job) -> Callable[[Sequence[Any]], list[RowInput]]:
+    """Return what counts the job's rows, which are all of its model's kind."""
+    spec = services.catalog.get(job.model)
+    if spec.kind == "decide":
+        return partial(count_decisions, services.counters.for_decisions(spec))
+    return partial(count_inputs, input_terms_of(services, job))
 
 
 def _fail(services: Services, job: Job, faults: list[str]) -> None:

@@ -60,8 +60,10 @@ def find_length_fault(
 ) -> str | None:
     """Return the sentence for a row whose input leaves no room for an answer, None where it fits.
 
-    ``input_tokens`` includes what its ``media`` encode to.
+    ``input_tokens`` includes what its ``media`` encode to. A decision model cuts a long text, and reads it once a question.
     """
+    if spec.kind == "decide":
+        return None
     limits = spec.context_for(media)
     if input_tokens <= min(limits.input_tokens, limits.total_tokens - 1):
         return None

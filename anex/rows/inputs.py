@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from anex.catalog import Modality
+    from anex.rows.decide import DecideRow
     from anex.rows.media import MediaTerms, RowMedia
     from anex.rows.settings import RowSettings
-    from anex.services import TokenCounter
+    from anex.services import DecisionCounter, TokenCounter
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,11 @@ def count_inputs(terms: InputTerms, rows: Sequence[ChatRow | EmbedRow]) -> list[
         for row in rows
         if isinstance(row, EmbedRow)
     ]
+
+
+def count_decisions(counter: DecisionCounter, rows: Sequence[DecideRow]) -> list[RowInput]:
+    """Return what a decision model reads of each row: its text once a question."""
+    return [RowInput(Usage(input_tokens=tokens), frozenset()) for tokens in counter.count_decisions(rows)]
 
 
 def count_chat_rows(terms: InputTerms, rows: Sequence[ChatRow]) -> list[RowInput]:

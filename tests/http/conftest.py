@@ -24,7 +24,7 @@ from anex.orgs.keys import create_key
 from anex.orgs.organizations import create_organization, set_organization
 from anex.outbound import Outbound, OutboundPolicy
 from anex.sealing import Sealer
-from anex.services import Limits, Services, Timings, TokenCounter
+from anex.services import DecisionCounter, Limits, Services, Timings, TokenCounter
 from api.app import create_app
 from config.catalog import load_catalog
 from tests.support.spine import RecordingDispatcher
@@ -46,6 +46,9 @@ class NoCounters:
     """The API counts no tokens."""
 
     def for_model(self, spec: ModelSpec) -> TokenCounter:
+        raise AssertionError(f"the API counted tokens of {spec.id}")
+
+    def for_decisions(self, spec: ModelSpec) -> DecisionCounter:
         raise AssertionError(f"the API counted tokens of {spec.id}")
 
 
