@@ -91,12 +91,6 @@ class SourceTooLarge(AnexError):
     code = "source_too_large"
 
 
-class NotBuiltYet(AnexError):
-    """A part of the contract that this version does not serve."""
-
-    code = "not_implemented"
-
-
 # State
 class JobStateConflict(AnexError):
     """The job is in a state that does not allow the action."""

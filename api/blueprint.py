@@ -37,7 +37,6 @@ _MEANINGS = {
         "(`approval_queue_full`), or the day's sample is used up (`sample_limit_reached`). Wait for `Retry-After` seconds."
     ),
     500: "A fault of ours.",
-    501: "This version does not do this yet.",
     503: (
         "A service that is needed can't be reached (`service_unavailable`), or the API is frozen for maintenance (`api_frozen`; "
         "polling and downloads go on). Wait for `Retry-After` seconds."

@@ -86,7 +86,6 @@ STATUS_OF: dict[type[AnexError], HTTPStatus] = {
     RateLimitExceeded: HTTPStatus.TOO_MANY_REQUESTS,
     facts.ApprovalQueueFull: HTTPStatus.TOO_MANY_REQUESTS,
     facts.SampleLimitReached: HTTPStatus.TOO_MANY_REQUESTS,
-    facts.NotBuiltYet: HTTPStatus.NOT_IMPLEMENTED,
     facts.Frozen: HTTPStatus.SERVICE_UNAVAILABLE,
     facts.GrammarBusy: HTTPStatus.SERVICE_UNAVAILABLE,
     facts.DatabaseUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,

@@ -1,4 +1,4 @@
-"""Rows to requests, and answers to lines: the one thing about a run that differs between chats and embeddings."""
+"""Rows to requests, and answers to lines: the one thing about a run that differs between the kinds of models."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from anex.jobs.ahead import prepare_ahead
 from anex.jobs.row_requests import make_chat_request
 from anex.jobs.row_settings import input_terms_of, row_settings_of, video_fps_of
 from anex.media.fetch import MediaFetcher, MediaUnavailable
+from anex.rows.decisions import decisions_request, questions_key, read_decisions
 from anex.rows.inputs import count_inputs
 from anex.rows.media_requests import TooManyItems, check_items, engine_parts, has_hosted, media_options
 from anex.rows.requests import PRIORITY_RUN, ChatTerms
@@ -21,8 +22,10 @@ from anex.rows.vectors import parts_request, read_vectors, texts_request, vector
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from anex.catalog import ModelSpec
     from anex.jobs.model import Job
     from anex.rows.chat import ChatRow
+    from anex.rows.decide import DecideRow
     from anex.rows.embed import EmbedRow
     from anex.rows.inputs import InputTerms
     from anex.rows.result import RowOutcome
@@ -32,6 +35,10 @@ if TYPE_CHECKING:
 TEXTS_TOGETHER_MAX = 64
 """Texts of one request: an engine takes up to its own batch at once, and an answer of wide vectors stays under 4 MB."""
 TEXTS_TOGETHER_BYTES = 1 << 20
+
+STATES_TOGETHER_MAX = 32
+STATES_OPEN_MAX = 256
+"""Rows that wait for others with their questions: a file that mixes a few sets of questions still fills requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +68,14 @@ class Asker(Protocol):
     """Makes the requests of one job's rows."""
 
     def ask(self, rows: Iterable[Any]) -> Iterator[Prepared | None]:
-        """Yield what becomes of all of the rows, which are of the job's kind, in their order. None while media are awaited."""
+        """Yield what becomes of all of the rows, which are of the job's kind. None while media are awaited."""
 
 
 def make_asker(services: Services, job: Job) -> Asker:
     """Return what asks for a job's rows."""
     spec = services.catalog.get(job.model)
+    if spec.kind == "decide":
+        return DecideAsker(job.id, spec)
     fetcher = MediaFetcher(services.outbound)
     inputs = input_terms_of(services, job)
     if spec.kind == "embed":
@@ -167,6 +176,46 @@ class EmbedAsker:
         return [asked for asked in prepared if isinstance(asked, Asked)]
 
 
+@dataclass(frozen=True, slots=True)
+class DecideAsker:
+    """Asks for several rows at once, as long as they are asked the same: an engine reads such rows in one pass."""
+
+    job_id: str
+    spec: ModelSpec
+
+    def ask(self, rows: Iterable[DecideRow]) -> Iterator[Prepared | None]:
+        """Yield requests of up to ``STATES_TOGETHER_MAX`` rows, in the order in which they are full."""
+        for group in _group_by_questions(rows):
+            yield self._prepare(group)
+
+    def _prepare(self, rows: list[DecideRow]) -> Asked:
+        keys = [RowKey(suffix_of(self.job_id), row.row_number, row.custom_id) for row in rows]
+        request = decisions_request(self.spec, rows, PRIORITY_RUN)
+        read = partial(_read_decided, self.spec.id, keys)
+        return Asked(
+            tuple(row.row_number for row in rows),
+            request,
+            read,
+            lambda: [self._prepare([row]) for row in rows],
+        )
+
+
+def _group_by_questions(rows: Iterable[DecideRow]) -> Iterator[list[DecideRow]]:
+    open_groups: dict[bytes, list[DecideRow]] = {}
+    open_rows = 0
+    for row in rows:
+        key = questions_key(row)
+        open_groups.setdefault(key, []).append(row)
+        open_rows += 1
+        if len(open_groups[key]) < STATES_TOGETHER_MAX:
+            if open_rows < STATES_OPEN_MAX:
+                continue
+            key = next(iter(open_groups))
+        open_rows -= len(open_groups[key])
+        yield open_groups.pop(key)
+    yield from open_groups.values()
+
+
 def _is_slow(rows: Sequence[EmbedRow]) -> bool:
     return has_hosted(rows[0].list_media())
 
@@ -174,6 +223,13 @@ def _is_slow(rows: Sequence[EmbedRow]) -> bool:
 def _settle(key: RowKey, fault: MediaUnavailable | TooManyItems) -> Settled:
     kind = "media_error" if isinstance(fault, MediaUnavailable) else "invalid_request_error"
     return Settled(key.row_number, fail_row(key, fault.message, kind))  # type: ignore[arg-type] # both are kinds
+
+
+def _read_decided(model_id: str, keys: Sequence[RowKey], answer: EngineAnswer) -> list[RowOutcome] | None:
+    outcomes = read_decisions(answer.body, model_id, keys) if answer.status < 400 else None  # noqa: PLR2004 - HTTP's errors
+    if outcomes is None and len(keys) == 1:
+        return [fail_answered(keys[0], answer.status, answer.body)]
+    return outcomes
 
 
 def _read(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from anex.errors import NotBuiltYet, RequestRefused, SettingInvalid
+from anex.errors import RequestRefused, SettingInvalid
 from anex.rows.response_format import find_format_fault
 
 if TYPE_CHECKING:
@@ -54,8 +54,6 @@ def check_settings(spec: ModelSpec, request: SubmitRequest) -> None:
     if spec.kind != "chat":
         _check_no_generation(spec, request)
         _check_dimensions(spec, request)
-        if spec.kind == "decide":
-            raise NotBuiltYet(f"jobs on {_KIND_NAMES[spec.kind]} such as '{spec.id}' are not available yet")
         return
     if request.dimensions is not None:
         raise SettingInvalid("dimensions", f"dimensions is for embedding models; '{spec.id}' is a chat model")

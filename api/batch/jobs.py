@@ -31,7 +31,7 @@ jobs = ApiBlueprint("jobs", __name__, url_prefix="/batch/v1", description="One m
     "submitJob",
     body=SubmitRequestSchema,
     answer=ChangedJobSchema,
-    errors=(400, 402, 403, 404, 409, 413, 421, 429, 501),
+    errors=(400, 402, 403, 404, 409, 413, 421, 429),
 )
 def submit(asked: SubmitRequest) -> Job:
     """Submit a job: an input and a model."""

@@ -20,6 +20,7 @@ from anex.services import EngineRequest
 from tests.support.engines import (
     ASK_TIMEOUT_SECONDS,
     CHAT,
+    DECIDE,
     EMBED,
     CuttingRelay,
     EngineUnderTest,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from anex.services import EngineAnswer
     from workers.engine_client import EngineClient
 
+PATHS = {"chat": CHAT, "embed": EMBED, "decide": DECIDE}
 CONCURRENCY = 32
 LONG_TOKENS = 600
 """More than any engine makes before a test has acted on it."""
@@ -45,6 +47,7 @@ SCHEMA = {
     "required": ["fits", "color"],
     "additionalProperties": False,
 }
+URGENT = {"type": "noul", "instructions": "Is it urgent?"}
 OPPOSITES = ["It is warm.", "Quarterly revenue fell by 3 %.", ""]
 
 
@@ -58,14 +61,14 @@ class Serves:
         assert engine.spec.id in [model["id"] for model in json.loads(content)["data"]]
 
     def test_an_unknown_model_is_refused(self, engine: EngineUnderTest) -> None:
-        path = EMBED if engine.spec.kind == "embed" else CHAT
+        path = PATHS[engine.spec.kind]
         body = {"model": "no-such", "input": "x", "messages": [{"role": "user", "content": "x"}]}
         status, content = engine.ask(path, body)
         assert status in {400, 404}
         assert read_error(content)
 
     def test_bytes_that_are_not_json_are_refused_and_harm_nothing(self, engine: EngineUnderTest) -> None:
-        path = EMBED if engine.spec.kind == "embed" else CHAT
+        path = PATHS[engine.spec.kind]
         with open_client(engine.socket_path) as client:
             answer = client.submit(EngineRequest(path, b'{"messages": [')).result(ASK_TIMEOUT_SECONDS)
         assert 400 <= answer.status < 500
@@ -250,6 +253,39 @@ class Embeds(Serves):
         assert "context" in read_error(content)
 
 
+class Decides(Serves):
+    """Of an engine that answers typed questions."""
+
+    def test_each_row_gets_its_answers_or_its_refusal(self, engine: EngineUnderTest) -> None:
+        rows: list[dict[str, Any]] = [
+            {"state": "The customer would like to have the money back."},
+            {"state": {"body": "退款"}},
+        ]
+        taken, other = decide(engine, {"urgent": URGENT}, *rows)
+        assert taken["answers"]["urgent"]["type"] == "noul"
+        assert 0 <= taken["answers"]["urgent"]["noul"] <= 1
+        assert taken["usage"]["input_tokens"] > 0 == taken["usage"]["output_tokens"]
+        assert [each["routing"]["model"] for each in (taken, other)] == ["english", "multilingual"]
+        [refused] = decide(engine, {"urgent": URGENT, "late": {"type": "noul"}}, rows[0])
+        assert "'late'" in refused["error"]["message"]
+        assert refused["error"]["code"] == 422
+
+    def test_options_that_only_the_wider_checkpoint_takes_fail_one_row(self, engine: EngineUnderTest) -> None:
+        wide = {"type": "choice", "instructions": "Which?", "criteria": [f"option {n}" for n in range(150)]}
+        rows = [{"state": "x", "lang": "en"}, {"state": "x", "lang": "de"}]
+        assert ["error" in each for each in decide(engine, {"wide": wide}, *rows)] == [True, False]
+
+    def test_the_counters_grow_by_what_the_answers_say(self, engine: EngineUnderTest) -> None:
+        names = ("prompt_tokens_total", "request_success_total")
+        before = [engine.read_metric(name) for name in names]
+        answers = decide(engine, {"urgent": URGENT}, {"state": "a"}, {"state": "b", "lang": "en"})
+        read = sum(answer["usage"]["input_tokens"] for answer in answers)
+        wait_until(
+            lambda: [engine.read_metric(name) for name in names] == [before[0] + read, before[1] + 1],
+            what=f"the counters grew by {read} tokens and one request",
+        )
+
+
 class EndsByForce:
     """Of an engine that may be killed: the fixture ``engine`` is this class's own."""
 
@@ -265,6 +301,12 @@ class EndsByForce:
             assert [type(future.exception()) for future in done] == [EngineGone] * 8
             assert client.in_flight() == 0
             assert not client.is_ready()
+
+
+def decide(engine: EngineUnderTest, questions: dict[str, Any], *rows: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what an engine answers to rows that are asked the same."""
+    data: list[dict[str, Any]] = engine.post(DECIDE, questions=questions, rows=list(rows))["data"]
+    return data
 
 
 def without_thinking(engine: EngineUnderTest) -> dict[str, Any]:

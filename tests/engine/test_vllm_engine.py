@@ -22,7 +22,7 @@ from config.catalog import load_catalog
 from config.pull import store_tokenizer_files
 from config.stack.weights import model_folder, prepare_model_files
 from tests.engine.conformance import Chats, Embeds
-from tests.support.engines import EngineUnderTest, short_folder
+from tests.support.engines import EngineUnderTest, find_engine_python, short_folder
 from tests.support.wait import wait_until
 from workers.engines.vllm import vllm_command
 
@@ -56,16 +56,6 @@ PERSON = {
     "required": ["name", "age"],
     "additionalProperties": False,
 }
-
-
-def find_engine_python() -> Path:
-    python = Path(os.environ.get("ANEX_ENGINE_PYTHON", PROJECT / ".venv-engine" / "bin" / "python"))
-    if not python.exists():
-        pytest.fail(
-            f"no engine environment at {python}: run 'python -m config.stack.engine_env .venv-engine' "
-            "or name its interpreter in ANEX_ENGINE_PYTHON"
-        )
-    return python
 
 
 @contextmanager

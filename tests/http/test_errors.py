@@ -39,7 +39,6 @@ TOLD: list[tuple[AnexError, int, str]] = [
     (facts.SettingInvalid("video_fps", "said"), 422, "invalid_setting"),
     (facts.ApprovalQueueFull("said"), 429, "approval_queue_full"),
     (facts.SampleLimitReached("said", 1200), 429, "sample_limit_reached"),
-    (facts.NotBuiltYet("said"), 501, "not_implemented"),
     (facts.Frozen("said"), 503, "api_frozen"),
     (facts.GrammarBusy("said"), 503, "service_unavailable"),
 ]

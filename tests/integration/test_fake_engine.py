@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from anex.byte_tokens import count_byte_text, count_byte_tokens
 from anex.errors import EngineGone
-from tests.engine.conformance import Chats, Embeds, EndsByForce, Reasons, Serves
+from tests.engine.conformance import Chats, Decides, Embeds, EndsByForce, Reasons, Serves
 from tests.support.engines import (
     CHAT,
     EMBED,
@@ -59,6 +59,12 @@ def embedder() -> Iterator[EngineUnderTest]:
         yield engine
 
 
+@pytest.fixture(scope="module")
+def decider() -> Iterator[EngineUnderTest]:
+    with run_fake_engine("fake-decide") as engine:
+        yield engine
+
+
 @pytest.fixture
 def instant() -> Iterator[EngineUnderTest]:
     with run_fake_engine() as engine:
@@ -87,6 +93,12 @@ class TestFakeEmbedder(Embeds):
     @pytest.fixture
     def engine(self, embedder: EngineUnderTest) -> EngineUnderTest:
         return embedder
+
+
+class TestFakeDecider(Decides):
+    @pytest.fixture
+    def engine(self, decider: EngineUnderTest) -> EngineUnderTest:
+        return decider
 
 
 class TestFakeEnd(EndsByForce):

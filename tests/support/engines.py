@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from anex.services import EngineRequest
 from config.catalog import load_catalog
 from tests.support.wait import wait_until
@@ -31,10 +33,12 @@ if TYPE_CHECKING:
 
     from anex.catalog import ModelSpec
 
+PROJECT = Path(__file__).resolve().parents[2]
 TEST_CATALOG = Path(__file__).with_name("models.test.toml")
 ASK_TIMEOUT_SECONDS = 120.0
 CHAT = "/v1/chat/completions"
 EMBED = "/v1/embeddings"
+DECIDE = "/v1/systemone"
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,17 @@ class EngineUnderTest:
 def find_test_model(model: str) -> ModelSpec:
     """Return a model of the tests' catalog."""
     return load_catalog(TEST_CATALOG, allow_fake_engine=True).get(model)
+
+
+def find_engine_python() -> Path:
+    """Return the interpreter of the engine's environment; fails the test where there is none."""
+    python = Path(os.environ.get("ANEX_ENGINE_PYTHON", PROJECT / ".venv-engine" / "bin" / "python"))
+    if not python.exists():
+        pytest.fail(
+            f"no engine environment at {python}: run 'python -m config.stack.engine_env .venv-engine' "
+            "or name its interpreter in ANEX_ENGINE_PYTHON"
+        )
+    return python
 
 
 @contextmanager

@@ -118,6 +118,13 @@ def embed_spine(spine: Spine) -> Iterator[Spine]:
         yield served
 
 
+@pytest.fixture
+def decide_spine(spine: Spine) -> Iterator[Spine]:
+    """Give the spine a unit that serves a decision model."""
+    with serve_model(spine, "fake-decide") as served:
+        yield served
+
+
 @contextmanager
 def serve_model(spine: Spine, model: str) -> Iterator[Spine]:
     """Give the spine a unit of another model of the tests' catalog, with an engine of its own."""

@@ -199,7 +199,7 @@ def test_the_local_catalog_needs_no_gpu() -> None:
 
 
 def test_the_fake_engine_is_never_selected_silently() -> None:
-    assert len(load_catalog(TEST_CATALOG, allow_fake_engine=True)) == 5
+    assert len(load_catalog(TEST_CATALOG, allow_fake_engine=True)) == 6
     with pytest.raises(CatalogInvalid, match="ANEX_ALLOW_FAKE_ENGINE=1"):
         load_catalog(TEST_CATALOG)
 

@@ -22,6 +22,7 @@ from aiohttp import web
 
 from workers.engines.fake_answers import LengthLaw
 from workers.engines.fake_chat import FakeModel, Planned, RequestRefused, plan_chat, plan_embeddings
+from workers.engines.fake_decide import plan_decisions
 from workers.engines.fake_schedule import Schedule, Speed
 from workers.engines.fake_switches import Switches, SwitchUnknown
 
@@ -57,6 +58,7 @@ class FakeEngine:
                 web.get("/v1/models", self._models),
                 web.post("/v1/chat/completions", self._chat),
                 web.post("/v1/embeddings", self._embeddings),
+                web.post("/v1/systemone", self._decisions),
                 web.get("/fake/switches", self._show_switches),
                 web.post("/fake/switches", self._set_switches),
             ]
@@ -105,6 +107,9 @@ class FakeEngine:
 
     async def _embeddings(self, request: web.Request) -> web.Response:
         return await self._serve(request, lambda body: plan_embeddings(self._model, body))
+
+    async def _decisions(self, request: web.Request) -> web.Response:
+        return await self._serve(request, lambda body: plan_decisions(self._model, body))
 
     async def _serve(self, request: web.Request, plan: Callable[[Any], Planned]) -> web.Response:
         """Answer one generation request, faults first."""
@@ -181,6 +186,11 @@ def _cut(request: web.Request) -> web.Response:
     return web.Response()
 
 
+def _parse_checkpoint(text: str) -> tuple[str, int]:
+    name, _, context_tokens = text.partition(":")
+    return name, int(context_tokens)
+
+
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Read the command line; faults end the process with a usage line, as everywhere."""
     parser = argparse.ArgumentParser(
@@ -194,6 +204,14 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--context-tokens", type=int, default=32_768)
     parser.add_argument("--reasoning", action="store_true", help="think before answering")
     parser.add_argument("--embedding-width", type=int, default=384)
+    parser.add_argument(
+        "--checkpoint",
+        type=_parse_checkpoint,
+        action="append",
+        default=[],
+        help="of a decision model: NAME:TOKENS",
+    )
+    parser.add_argument("--option-budget", type=int, default=192)
     parser.add_argument("--answer-law", type=LengthLaw.parse, default=LengthLaw.parse("lognormal:40:0.5"))
     parser.add_argument("--thinking-law", type=LengthLaw.parse, default=LengthLaw.parse("lognormal:60:0.5"))
     parser.add_argument("--max-num-seqs", type=int, default=256)
@@ -214,6 +232,8 @@ def main(argv: Sequence[str]) -> None:
         width=arguments.embedding_width,
         answer_law=arguments.answer_law,
         thinking_law=arguments.thinking_law,
+        checkpoints=tuple(arguments.checkpoint),
+        option_budget_tokens=arguments.option_budget,
     )
     speed = Speed(arguments.step_base_seconds, arguments.step_sequence_seconds, arguments.max_num_seqs)
     switches = Switches()

@@ -49,6 +49,9 @@ class FakeModel:
     """Components of an embedding."""
     answer_law: LengthLaw
     thinking_law: LengthLaw
+    checkpoints: tuple[tuple[str, int], ...] = ()
+    """Of a decision model: names and contexts."""
+    option_budget_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

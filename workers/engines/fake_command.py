@@ -29,4 +29,8 @@ def fake_command(spec: ModelSpec, socket: Path) -> tuple[list[str], dict[str, st
     argv += ["--max-num-seqs", str(spec.engine.max_num_seqs)]
     if spec.dimensions is not None:
         argv += ["--embedding-width", str(spec.dimensions.max_width)]
+    if spec.decide is not None:
+        argv += ["--option-budget", str(spec.decide.option_budget_tokens)]
+        for checkpoint in spec.checkpoints:
+            argv += ["--checkpoint", f"{checkpoint.name}:{checkpoint.context_tokens}"]
     return [*argv, *spec.engine.args], {"PYTHONPATH": str(PROJECT_FOLDER), **dict(spec.engine.environment)}
