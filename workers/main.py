@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import structlog
 
-from anex.errors import AnexError, NotBuiltYet
+from anex.errors import AnexError
 from anex.units.model import Unit
 from config.log import configure_logging
 from config.stack.layout import DataFolder
@@ -25,6 +25,7 @@ from config.wiring import build_services, child_environment, read_settings
 from tasks.dispatch import CeleryDispatcher
 from workers.engine_child import EngineChild, EngineCommand, SocketPathTooLong
 from workers.engines.fake_command import fake_command
+from workers.engines.laya_command import laya_command
 from workers.engines.vllm import vllm_command
 from workers.parent import Parent
 from workers.pin import GpusMissing, detect_gpus, pick_gpus, pin_environment
@@ -97,15 +98,16 @@ def _engine_command(
 ) -> EngineCommand:
     if spec.engine.kind == "fake":
         argv, added = fake_command(spec, place.socket_path)
-    elif spec.engine.kind == "vllm":
-        files = prepare_model_files(
-            spec, settings.data_dir, settings.engine_python, lambda line: log.info("model_files", detail=line)
-        )
-        argv, added = vllm_command(spec, place.socket_path, files, settings.engine_python)
     else:
-        raise NotBuiltYet(
-            f"{spec.id} runs on the engine '{spec.engine.kind}', which this version can't start"
+        python = settings.engine_python
+        files = prepare_model_files(
+            spec, settings.data_dir, python, lambda line: log.info("model_files", detail=line)
         )
+        if spec.engine.kind == "vllm":
+            argv, added = vllm_command(spec, place.socket_path, files, python)
+        else:
+            on_gpu = bool(environment.get("CUDA_VISIBLE_DEVICES"))
+            argv, added = laya_command(spec, place.socket_path, files, python, on_gpu=on_gpu)
     return EngineCommand(tuple(argv), environment | added, place.socket_path, place.log_path)
 
 

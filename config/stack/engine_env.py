@@ -43,6 +43,7 @@ _PIP_INSTALL = (
 # An index that can't be reached costs minutes of retries otherwise.
 _TORCH_CPU_INDEX = ("--index-url=https://download.pytorch.org/whl/cpu", "--retries=0", "--timeout=5")
 _VERIFY = """
+import laya
 import torchvision
 from importlib.metadata import version
 from vllm.platforms import current_platform

