@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
+    from contextlib import AbstractContextManager
 
     from anex.catalog import Catalog, ModelSpec
     from anex.clock import Clock
@@ -135,6 +136,12 @@ class Engine(Protocol):
         ``CancelledError`` after ``abort``.
         """
 
+    def alone(self, meanwhile: Callable[[], bool] | None = None) -> AbstractContextManager[None]:
+        """Let this thread's requests, and no other's of this process, in for the block; begins when nothing is in flight.
+
+        ``meanwhile`` is called as ``submit`` does. Entering raises ``WaitEnded`` and ``EngineGone``.
+        """
+
     def abort(self, futures: Sequence[Future[EngineAnswer]]) -> None:
         """Give up on requests in flight; the engine stops computing them."""
 
@@ -159,6 +166,8 @@ class Timings:
     ring_backoff_max_seconds: float = 600.0
     drain_seconds: float = 30.0
     checkpoint_seconds: float = 60.0
+    row_retry_seconds: float = 1.0
+    """Before a row is asked again that the engine failed; twice as long each time."""
     upload_window_seconds: int = 3600
     upload_grace_seconds: int = 3600
     approval_window_seconds: int = 24 * 3600

@@ -32,6 +32,8 @@ class Budget:
         self._bytes = 0
         self._closed = False
         self._queue: deque[object] = deque()
+        self._alone: int | None = None
+        """The thread that has the engine to itself."""
         self._changed = threading.Condition()
 
     @property
@@ -45,11 +47,42 @@ class Budget:
         ``meanwhile`` is called now and then while there is none, and its True gives up: then there is no place, and False is
         returned. Whoever looks keeps the turn.
         """
-        ticket = object()
+
+        def take() -> None:
+            self._rows += rows
+            self._bytes += size_bytes
+
+        return self._wait_for_turn(lambda: self._fits(size_bytes, rows), take, meanwhile)
+
+    def acquire_alone(self, meanwhile: Callable[[], bool] | None = None) -> bool:
+        """Wait until nothing is in flight, then let nobody but this thread in until ``release_alone``; otherwise as ``acquire``."""
+        me = threading.get_ident()
+
+        def take() -> None:
+            self._alone = me
+
+        return self._wait_for_turn(lambda: self._rows == 0, take, meanwhile)
+
+    def release_alone(self) -> None:
+        """Let everybody in again."""
+        with self._changed:
+            self._alone = None
+            self._changed.notify_all()
+
+    def _wait_for_turn(
+        self, fits: Callable[[], bool], take: Callable[[], None], meanwhile: Callable[[], bool] | None
+    ) -> bool:
+        """Take what is wanted once it is this caller's turn and it fits; False when ``meanwhile`` gave up."""
+        me, ticket = threading.get_ident(), object()
+
+        def has_turn() -> bool:
+            is_first = self._alone == me or (self._alone is None and self._queue[0] is ticket)
+            return self._closed or (is_first and fits())
+
         with self._changed:
             self._queue.append(ticket)
         try:
-            while not self._take(ticket, (size_bytes, rows), None if meanwhile is None else LOOK_SECONDS):
+            while not self._try_turn(has_turn, take, None if meanwhile is None else LOOK_SECONDS):
                 if meanwhile is not None and meanwhile():
                     return False
             return True
@@ -58,19 +91,16 @@ class Budget:
                 self._queue.remove(ticket)
                 self._changed.notify_all()
 
-    def _take(self, ticket: object, wanted: tuple[int, int], wait_seconds: float | None) -> bool:
-        size_bytes, rows = wanted
+    def _try_turn(
+        self, has_turn: Callable[[], bool], take: Callable[[], None], wait_seconds: float | None
+    ) -> bool:
         with self._changed:
-            has_turn = self._changed.wait_for(
-                lambda: self._closed or (self._queue[0] is ticket and self._fits(size_bytes, rows)),
-                wait_seconds,
-            )
+            found = self._changed.wait_for(has_turn, wait_seconds)
             if self._closed:
                 raise BudgetClosed
-            if has_turn:
-                self._rows += rows
-                self._bytes += size_bytes
-            return has_turn
+            if found:
+                take()
+            return found
 
     def release(self, size_bytes: int, *, rows: int = 1) -> None:
         """Give the places of a request back."""

@@ -11,6 +11,7 @@ import asyncio
 import io
 import re
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 import aiohttp
@@ -21,7 +22,7 @@ from anex.services import EngineAnswer, EngineRequest
 from workers.engine_budget import Budget, BudgetClosed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
     from concurrent.futures import Future
     from pathlib import Path
     from typing import Any
@@ -96,6 +97,19 @@ class EngineClient:
         # On the future, not inside the coroutine: one cancelled before its first step would never give back.
         future.add_done_callback(lambda _: self._budget.release(size_bytes, rows=request.rows))
         return future
+
+    @contextmanager
+    def alone(self, meanwhile: Callable[[], bool] | None = None) -> Iterator[None]:
+        """Let nobody else's requests in for the block; waits until nothing is in flight. Raises ``EngineGone``, ``WaitEnded``."""
+        try:
+            if not self._budget.acquire_alone(meanwhile):
+                raise WaitEnded("the engine was not to be had alone")
+        except BudgetClosed as fault:
+            raise EngineGone("the engine client is closed") from fault
+        try:
+            yield
+        finally:
+            self._budget.release_alone()
 
     def abort(self, futures: Sequence[Future[EngineAnswer]]) -> None:
         """Give up on requests in flight; closing their connections makes the engine stop computing them."""

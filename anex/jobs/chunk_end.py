@@ -19,6 +19,7 @@ from anex.jobs.end import RowCounts, end_job
 from anex.jobs.model import Step
 from anex.jobs.ring import ring_chunks, ring_plan
 from anex.jobs.store import lock_job, move_job, set_step, update_job
+from anex.jobs.suspects import store_suspects
 from anex.jobs.transitions import Status
 from anex.jobs.validate import INPUT_CHANGED
 from anex.object_keys import new_part_key
@@ -26,11 +27,12 @@ from anex.rows.result import OutcomeKind
 from anex.usage import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from anex.db import Transaction
     from anex.jobs.chunks import Chunk
     from anex.jobs.model import Job
+    from anex.jobs.suspects import Suspects
     from anex.rows.result import RowOutcome
     from anex.services import Services
 
@@ -58,9 +60,14 @@ def close_chunk(services: Services, chunk: Chunk, outcomes: Mapping[int, RowOutc
 
 
 def return_chunk(
-    services: Services, chunk: Chunk, outcomes: Mapping[int, RowOutcome], *, engine_died: bool
+    services: Services,
+    chunk: Chunk,
+    outcomes: Mapping[int, RowOutcome],
+    *,
+    engine_died: bool,
+    suspects: Sequence[Suspects],
 ) -> None:
-    """Give an unfinished chunk back with a checkpoint of its finished rows.
+    """Give an unfinished chunk back with a checkpoint of its finished rows, and who is suspected of its engine's death.
 
     Where the job began to be cancelled meanwhile, there is no next claim: what is finished becomes the part.
     """
@@ -76,6 +83,7 @@ def return_chunk(
                 rows_done=len(outcomes),
                 checkpoint=checkpoint,
                 engine_died=engine_died,
+                suspects=store_suspects(suspects),
             )
             if kept:
                 ring_chunks(transaction, services, job, 1)

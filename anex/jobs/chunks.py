@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from psycopg.types.json import Jsonb
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -49,12 +51,12 @@ WHERE (job_id, chunk_index) = (
     ORDER BY chunk_index LIMIT 1 FOR UPDATE SKIP LOCKED)
   AND EXISTS (SELECT 1 FROM jobs WHERE id = %(job_id)s AND status = 'in_progress')
 RETURNING job_id, chunk_index, org_id, fence, first_row, row_count, first_line, start_byte, end_byte, checkpoint_key,
-          checkpoint_etag
+          checkpoint_etag, suspects
 """
 
 _COMPLETE = """
 UPDATE chunks SET state = 'done', lease_until = NULL, leased_by = NULL, checkpoint_key = NULL, checkpoint_etag = NULL,
-    rows_done = %(rows_done)s, success_rows = %(success_rows)s, error_rows = %(error_rows)s,
+    suspects = NULL, rows_done = %(rows_done)s, success_rows = %(success_rows)s, error_rows = %(error_rows)s,
     format_error_rows = %(format_error_rows)s, truncated_rows = %(truncated_rows)s,
     input_tokens = %(input_tokens)s, output_tokens = %(output_tokens)s, media_tokens = %(media_tokens)s,
     images = %(images)s, clips = %(clips)s, clip_milliseconds = %(clip_milliseconds)s,
@@ -65,7 +67,7 @@ WHERE job_id = %(job_id)s AND chunk_index = %(chunk_index)s AND fence = %(fence)
 _GIVE_BACK = """
 UPDATE chunks SET state = %(state)s, lease_until = NULL, leased_by = NULL, attempts = attempts + %(attempts)s,
     rows_done = %(rows_done)s, checkpoint_key = coalesce(%(checkpoint_key)s, checkpoint_key),
-    checkpoint_etag = coalesce(%(checkpoint_etag)s, checkpoint_etag)
+    checkpoint_etag = coalesce(%(checkpoint_etag)s, checkpoint_etag), suspects = %(suspects)s
 WHERE job_id = %(job_id)s AND chunk_index = %(chunk_index)s AND fence = %(fence)s AND state = 'leased'
 """
 
@@ -76,7 +78,7 @@ WHERE job_id = %(job_id)s AND chunk_index = %(chunk_index)s AND fence = %(fence)
 
 _DROPPED_WITH_ROWS = """
 SELECT job_id, chunk_index, org_id, fence, first_row, row_count, first_line, start_byte, end_byte, checkpoint_key,
-       checkpoint_etag
+       checkpoint_etag, suspects
 FROM chunks WHERE job_id = %(job_id)s AND state = 'dropped' AND checkpoint_key IS NOT NULL
 ORDER BY chunk_index LIMIT %(batch)s
 """
@@ -112,6 +114,8 @@ class Chunk:
     end_byte: int
     checkpoint_key: str | None
     checkpoint_etag: str | None
+    suspects: list[list[Any]] | None
+    """Rows that may have killed their engine, as ``anex.jobs.suspects`` keeps them."""
 
     @property
     def claim(self) -> dict[str, Any]:
@@ -240,12 +244,14 @@ def give_back_chunk(
     rows_done: int,
     checkpoint: StoredObject | None,
     engine_died: bool,
+    suspects: list[list[Any]] | None = None,
 ) -> bool:
     """Return a leased chunk: ``ready`` for the next claim, or dropped. False when the lease was lost."""
     values = {
         **chunk.claim,
         "state": "dropped" if dropped else "ready",
         "attempts": int(engine_died),
+        "suspects": None if suspects is None else Jsonb(suspects),
         "rows_done": rows_done,
         **_checkpoint_values(checkpoint),
     }

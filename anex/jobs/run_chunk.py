@@ -25,6 +25,7 @@ from anex.jobs.chunk_end import close_chunk, fail_run, return_chunk
 from anex.jobs.chunk_rows import ChunkRows
 from anex.jobs.chunks import claim_chunk, note_checkpoint
 from anex.jobs.store import get_job
+from anex.jobs.suspects import load_suspects
 from anex.object_keys import input_key
 from anex.rows.decode import iterate_rows, line_format
 from anex.units.model import Lease
@@ -69,7 +70,8 @@ def run_next_chunk(
 def _run(services: Services, engine: Engine, job: Job, chunk: Chunk, stop: StopSignals) -> bool:
     outcomes = read_checkpoint(services, chunk)
     progress = partial(_write_progress, services, chunk, outcomes)
-    rows = ChunkRows(services, engine, make_asker(services, job), job.id, stop, outcomes, progress)
+    suspects = load_suspects(chunk.suspects)
+    rows = ChunkRows(services, engine, make_asker(services, job), job.id, stop, outcomes, progress, suspects)
     lines = iterate_rows(
         services.objects.stream(
             input_key(job.org_id, job.input_id), chunk.start_byte, chunk.end_byte, job.input_etag
@@ -83,7 +85,7 @@ def _run(services: Services, engine: Engine, job: Job, chunk: Chunk, stop: StopS
     if len(rows.outcomes) == chunk.row_count or stop.is_stopped(job.id):
         close_chunk(services, chunk, rows.outcomes)
         return True
-    return_chunk(services, chunk, rows.outcomes, engine_died=rows.engine_died)
+    return_chunk(services, chunk, rows.outcomes, engine_died=rows.engine_died, suspects=rows.suspects)
     return not rows.engine_died
 
 

@@ -6,7 +6,7 @@ A process that dies is a ``Killed`` raised where it would have died: what it had
 from __future__ import annotations
 
 from concurrent.futures import wait
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -76,6 +76,9 @@ class DyingEngine:
         future = self.engine.submit(request, meanwhile)
         wait([future])
         return future
+
+    def alone(self, meanwhile: Callable[[], bool] | None = None) -> AbstractContextManager[None]:
+        return self.engine.alone(meanwhile)
 
     def abort(self, futures: Sequence[Future[EngineAnswer]]) -> None:
         self.engine.abort(futures)

@@ -13,3 +13,6 @@ CREATE POLICY all_rows ON sample_days TO anex_work USING (true) WITH CHECK (true
 
 GRANT SELECT ON sample_days TO anex_api, anex_work;
 GRANT INSERT, UPDATE ON sample_days TO anex_work;
+
+-- Rows that were in flight when their engine died, in groups that are tried by themselves (``anex.jobs.suspects``): null for none.
+ALTER TABLE chunks ADD COLUMN suspects jsonb;
