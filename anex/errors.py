@@ -55,6 +55,24 @@ class KeyNotFound(AnexError):
     code = "key_not_found"
 
 
+class WebhookNotFound(AnexError):
+    """The organization has no webhook endpoint."""
+
+    code = "webhook_not_found"
+
+
+class WebhookDisabled(AnexError):
+    """The organization's webhook endpoint is disabled."""
+
+    code = "webhook_disabled"
+
+
+class EventNotFound(AnexError):
+    """No such event, or one that is never sent."""
+
+    code = "event_not_found"
+
+
 class ModelUnknown(AnexError):
     """The model is not on offer here."""
 

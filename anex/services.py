@@ -41,6 +41,12 @@ class Dispatcher(Protocol):
     def ring_copy(self, input_id: str) -> None:
         """Ask for the copy of an input from its source URL."""
 
+    def ring_deliveries(self, *, again: bool, after_seconds: float = 0.0) -> None:
+        """Say, now or within a minute, that something is due in one lane of deliveries: first attempts, or the rest (``again``)."""
+
+    def deliveries_queue_length(self, *, again: bool) -> int:
+        """Messages waiting on the queue of a lane of deliveries. Raises ``BrokerUnavailable``."""
+
     def ring_model(self, model_queue: str, count: int = 1) -> None:
         """Say ``count`` times "there is work" on a model's run queue."""
 
@@ -180,6 +186,14 @@ class Timings:
     copy_seconds: float = 3600.0
     copy_idle_seconds: float = 30.0
     copy_retry_seconds: float = 0.5
+    delivery_seconds: float = 15.0
+    """For one attempt, from the name's look-up to the answer."""
+    delivery_retry_seconds: tuple[float, ...] = (5.0, 300.0, 1800.0, 7200.0, 18_000.0, 28_800.0, 28_800.0)
+    """Between attempts, give or take a tenth; after the last one a delivery is given up."""
+    endpoint_patience_seconds: int = 5 * 24 * 3600
+    """After which time without one success a webhook endpoint is disabled."""
+    previous_secret_seconds: int = 24 * 3600
+    """How long the secret before the present one signs too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +211,8 @@ class Limits:
     copy_attempts_max: int = 8
     organization_copies_max: int = 2
     """Under way at a time in one region, so that slow sources of one organization leave threads for the others' copies."""
+    host_deliveries_max: int = 4
+    """Under way to one host at a time in one region."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,12 +106,13 @@ class EnvironmentReader:
 
     def numbers_of(self, bag: type[Timings | Limits]) -> dict[str, Any]:
         """Read one variable for each field of a bag of numbers."""
-        return {
-            name: self.count(name.upper(), default)
-            if isinstance(default, int)
-            else self.number(name.upper(), default)
-            for name, default in asdict(bag()).items()
-        }
+        return {name: self._number_like(name.upper(), default) for name, default in asdict(bag()).items()}
+
+    def _number_like(self, name: str, default: Any) -> Any:
+        """Return what a variable holds in the form of its default: a whole number, one with a fraction, or several."""
+        if isinstance(default, tuple):
+            return self.read(name, _parse_numbers, "numbers above 0, separated by commas", default)
+        return self.count(name, default) if isinstance(default, int) else self.number(name, default)
 
     def check_names(self) -> None:
         """Note every ``ANEX_`` variable that nothing has read: a misspelt setting must not be ignored."""
@@ -149,6 +150,10 @@ def _parse_number(text: str) -> float:
     if not (math.isfinite(number) and number > 0):
         raise ValueError
     return number
+
+
+def _parse_numbers(text: str) -> tuple[float, ...]:
+    return tuple(_parse_number(number) for number in text.split(","))
 
 
 def _parse_number_or_zero(text: str) -> float:

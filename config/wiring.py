@@ -117,11 +117,16 @@ def build_object_store(settings: Settings, role: Role = "work") -> ObjectStore:
     return ObjectStore(location)
 
 
-def _build_sealer(settings: Settings, role: Role) -> Sealer:
-    """Return what encrypts kept secrets. Raises ``SettingsInvalid`` where customers would be promised one, and there is no key."""
-    if role == "api" and not settings.secret_keys:
+def build_sealer(settings: Settings) -> Sealer:
+    """Return what encrypts kept secrets, for commands that make them. Raises ``SettingsInvalid`` without a key."""
+    if not settings.secret_keys:
         raise SettingsInvalid([_KEY_MISSING])
     return Sealer(settings.secret_keys)
+
+
+def _build_sealer(settings: Settings, role: Role) -> Sealer:
+    """Return what encrypts kept secrets. Raises ``SettingsInvalid`` where customers would be promised one, and there is no key."""
+    return build_sealer(settings) if role == "api" else Sealer(settings.secret_keys)
 
 
 def _build_clips(settings: Settings) -> ClipReader:

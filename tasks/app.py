@@ -19,7 +19,11 @@ from tasks.configuration import make_worker_settings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-app = Celery("anex", task_cls=CoreTask, include=["tasks.ingest", "tasks.plan", "tasks.run", "tasks.periodic"])
+app = Celery(
+    "anex",
+    task_cls=CoreTask,
+    include=["tasks.ingest", "tasks.plan", "tasks.run", "tasks.webhooks", "tasks.periodic"],
+)
 app.add_defaults(lambda: make_worker_settings(read_settings()))
 
 

@@ -38,6 +38,8 @@ ROUTES: dict[str, dict[str, str]] = {
     names.ESTIMATE: {"queue": names.PLAN_QUEUE},
     names.FINALIZE: {"queue": names.FINALIZE_QUEUE},
     names.COPY: {"queue": names.INGEST_QUEUE},
+    names.DELIVER: {"queue": names.WEBHOOKS_QUEUE},
+    names.DELIVER_AGAIN: {"queue": names.WEBHOOKS_AGAIN_QUEUE},
     names.SWEEP: {"queue": names.CONTROL_QUEUE},
 }
 """A model's tasks (``sample``, ``run_chunk``) are sent to the queue of their model by name."""

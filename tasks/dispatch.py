@@ -72,6 +72,11 @@ class CeleryDispatcher:
         """Ask for the copy of an input from its source URL."""
         self._ring(self._app.signature(names.COPY, kwargs={"input_id": input_id}, immutable=True))
 
+    def ring_deliveries(self, *, again: bool, after_seconds: float = 0.0) -> None:
+        """Say, now or within a minute, that something is due in one lane of deliveries."""
+        message = self._app.signature(names.DELIVER_AGAIN if again else names.DELIVER, immutable=True)
+        self._ring(message.set(countdown=after_seconds) if after_seconds > 0 else message)
+
     def ring_model(self, model_queue: str, count: int = 1) -> None:
         """Say ``count`` times "there is work" on a model's run queue."""
         queue = names.run_queue(model_queue)
@@ -80,10 +85,17 @@ class CeleryDispatcher:
 
     def run_queue_length(self, model_queue: str) -> int:
         """Messages waiting on a model's run queue. Raises ``BrokerUnavailable``."""
+        return self._queue_length(names.run_queue(model_queue))
+
+    def deliveries_queue_length(self, *, again: bool) -> int:
+        """Messages waiting on the queue of a lane of deliveries. Raises ``BrokerUnavailable``."""
+        return self._queue_length(names.WEBHOOKS_AGAIN_QUEUE if again else names.WEBHOOKS_QUEUE)
+
+    def _queue_length(self, queue: str) -> int:
         if self._is_open():
             raise BrokerUnavailable("Redis did not answer a moment ago")
         try:
-            return int(self._redis.llen(names.run_queue(model_queue)))
+            return int(self._redis.llen(queue))
         except (RedisError, OSError) as error:
             self._open()
             raise BrokerUnavailable("Redis does not answer") from error

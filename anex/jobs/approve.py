@@ -42,7 +42,7 @@ def start_run(transaction: Transaction, services: Services, job: Job, *, key_id:
     approved_at = row["now"] if row is not None else None
     started = move_job(
         transaction,
-        services.clock,
+        services,
         job,
         Status.IN_PROGRESS,
         {"approved_at": approved_at, "chunks_open": chunks},

@@ -60,6 +60,6 @@ def _stop_run(transaction: Transaction, services: Services, job: Job, key_id: st
     dropped = drop_unstarted_chunks(transaction, job.id)
     if not has_delivered_rows(transaction, job.id):
         return end_job(transaction, services, job, Status.CANCELLED, key_id=key_id)
-    moved = move_job(transaction, services.clock, job, Status.CANCELLING, {}, key_id=key_id)
+    moved = move_job(transaction, services, job, Status.CANCELLING, {}, key_id=key_id)
     count_down(transaction, services, moved, dropped)
     return get_job(transaction, job.id)

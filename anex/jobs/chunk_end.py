@@ -101,7 +101,7 @@ def count_down(transaction: Transaction, services: Services, job: Job, chunks: i
     if job.chunks_open > 0:
         return job
     if job.status == Status.IN_PROGRESS:
-        job = move_job(transaction, services.clock, job, Status.FINALIZING, {})
+        job = move_job(transaction, services, job, Status.FINALIZING, {})
     job = set_step(transaction, job.id, Step.FINALIZE)
     ring_plan(transaction, services, job)
     return job

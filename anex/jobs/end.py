@@ -79,7 +79,7 @@ def end_job(
         "data_expires_at": finished_at + timedelta(seconds=services.timings.result_retention_seconds),
         **(changes or {}),
     }
-    ended = move_job(transaction, services.clock, job, target, end, key_id=key_id)
+    ended = move_job(transaction, services, job, target, end, key_id=key_id)
     if Status(job.status) in RUNNING:
         # Last: the organization's account is locked from here to the commit.
         settle_hold(

@@ -168,7 +168,7 @@ def _freeze(transaction: Transaction, services: Services, job: Job, estimate: Es
         "step": None,
         "step_lease_until": None,
     }
-    return move_job(transaction, services.clock, job, Status.COST_READY, frozen)
+    return move_job(transaction, services, job, Status.COST_READY, frozen)
 
 
 def _approve_automatically(transaction: Transaction, services: Services, job: Job) -> None:

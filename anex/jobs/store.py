@@ -1,9 +1,13 @@
-"""The SQL on ``jobs`` and ``job_events``: reading, inserting, and the one way a job changes its state."""
+"""The SQL on ``jobs`` and ``job_events``: reading, inserting, and the one way a job changes its state.
+
+A transition writes its event, and what is to be told of it, in its own transaction: neither is lost, or tells of what never was.
+"""
 
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 from psycopg.sql import SQL, Identifier, Placeholder
 from psycopg.types.json import Jsonb
@@ -12,12 +16,15 @@ from anex.errors import JobNotFound, JobStateConflict
 from anex.ids import is_id, new_id
 from anex.jobs.model import Job, Step
 from anex.jobs.transitions import TERMINAL, Status, sources_of
+from anex.webhooks.model import JOB_EVENTS
+from anex.webhooks.store import insert_delivery
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from anex.clock import Clock
     from anex.db import Reader, Transaction
+    from anex.services import Dispatcher
 
 _COLUMNS = SQL(", ").join(Identifier(field.name) for field in fields(Job))
 
@@ -35,13 +42,29 @@ _UPDATE = SQL("UPDATE jobs SET {changes} WHERE id = %(job_id)s RETURNING {all}")
 
 _INSERT_EVENT = """
 INSERT INTO job_events (id, org_id, job_id, from_status, to_status, at, key_id)
-VALUES (%(id)s, %(org_id)s, %(job_id)s, %(from_status)s, %(to_status)s, anex_now(), %(key_id)s)
+VALUES (%(id)s, %(org_id)s, %(job_id)s, %(from_status)s, %(to_status)s, anex_now(), %(key_id)s) RETURNING at
 """
 
 _INSERT_ACTION = """
 INSERT INTO job_actions (org_id, job_id, action, key_id, at)
 VALUES (%(org_id)s, %(job_id)s, %(action)s, %(key_id)s, anex_now())
 """
+
+
+class Surroundings(Protocol):
+    """What of the services a transition needs: the time in its event's id, and the doorbell of those who tell it."""
+
+    @property
+    def clock(self) -> Clock:
+        """Tells the time of day."""
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """Rings for deliveries."""
+
+    @property
+    def region(self) -> str:
+        """Whose deliveries are heard by this dispatcher's queues."""
 
 
 def get_job(reader: Reader, job_id: str, org_id: str | None = None) -> Job:
@@ -69,7 +92,9 @@ def lock_job(transaction: Transaction, job_id: str, org_id: str | None = None) -
     return job
 
 
-def insert_job(transaction: Transaction, clock: Clock, values: Mapping[str, Any], key_id: str | None) -> Job:
+def insert_job(
+    transaction: Transaction, services: Surroundings, values: Mapping[str, Any], key_id: str | None
+) -> Job:
     """Insert a job in its first state, with its first event. ``values`` are columns of ``jobs``."""
     statement = _INSERT.format(
         columns=SQL(", ").join(map(Identifier, values)),
@@ -79,13 +104,13 @@ def insert_job(transaction: Transaction, clock: Clock, values: Mapping[str, Any]
     job = transaction.fetch_one(Job, statement, _adapt(values))
     if job is None:
         raise RuntimeError("an insert returned no row")
-    _insert_event(transaction, clock, job, None, key_id)
+    _insert_event(transaction, services, job, None, key_id)
     return job
 
 
 def move_job(
     transaction: Transaction,
-    clock: Clock,
+    services: Surroundings,
     job: Job,
     target: Status,
     changes: Mapping[str, Any],
@@ -102,7 +127,7 @@ def move_job(
     if target in TERMINAL:
         changes = {**changes, "step": None, "step_lease_until": None}
     moved = update_job(transaction, job.id, {**changes, "status": target.value})
-    _insert_event(transaction, clock, moved, job.status, key_id)
+    _insert_event(transaction, services, moved, job.status, key_id)
     return moved
 
 
@@ -161,19 +186,32 @@ def note_span_counted(transaction: Transaction, job_id: str) -> int:
 
 
 def _insert_event(
-    transaction: Transaction, clock: Clock, job: Job, from_status: str | None, key_id: str | None
+    transaction: Transaction, services: Surroundings, job: Job, from_status: str | None, key_id: str | None
 ) -> None:
-    transaction.execute(
-        _INSERT_EVENT,
-        {
-            "id": new_id("evt", clock.now()),
-            "org_id": job.org_id,
-            "job_id": job.id,
-            "from_status": from_status,
-            "to_status": job.status,
-            "key_id": key_id,
-        },
+    event_id = new_id("evt", services.clock.now())
+    values = {
+        "id": event_id,
+        "org_id": job.org_id,
+        "job_id": job.id,
+        "from_status": from_status,
+        "to_status": job.status,
+        "key_id": key_id,
+    }
+    event = transaction.fetch_dict(_INSERT_EVENT, values)
+    event_type = JOB_EVENTS.get(Status(job.status))
+    if event is None or event_type is None:
+        return
+    again = insert_delivery(
+        transaction,
+        event_id=event_id,
+        org_id=job.org_id,
+        region=job.region,
+        event_type=event_type,
+        job_id=job.id,
+        occurred_at=event["at"],
     )
+    if again is not None and job.region == services.region:
+        transaction.after_commit(partial(services.dispatcher.ring_deliveries, again=again))
 
 
 def _adapt(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def submit_job(services: Services, caller: Caller, request: SubmitRequest) -> Jo
             require_sample(transaction, caller.org_id, services.limits.sampled_rows_per_day)
         _keep_input(transaction, found)
         values = _job_values(services, caller, request, spec, found)
-        job = insert_job(transaction, services.clock, values, caller.key_id)
+        job = insert_job(transaction, services, values, caller.key_id)
         insert_action(transaction, job, "submit", caller.key_id)
         ring_plan(transaction, services, job)
     return job

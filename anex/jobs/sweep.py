@@ -22,6 +22,7 @@ from anex.jobs.model import Step
 from anex.jobs.purge import purge_marked_job
 from anex.jobs.store import lock_job
 from anex.jobs.transitions import Status
+from anex.webhooks.sweep import sweep_deliveries
 
 if TYPE_CHECKING:
     from anex.db import Database, Transaction
@@ -118,6 +119,7 @@ class SweepReport:
     forms_swept: int = 0
     steps_rung: int = 0
     copies_rung: int = 0
+    delivery_rings: int = 0
     chunk_rings: int = 0
 
 
@@ -132,6 +134,7 @@ def sweep(services: Services) -> SweepReport:
         _ring_steps(transaction, services, report)
         _ring_copies(transaction, services, report)
         _ring_models(transaction, services, report)
+        report.delivery_rings = sweep_deliveries(transaction, services)
     _settle_cancelling(services, report)
     _expire_approvals(services, report)
     _fail_stalled_estimates(services, report)

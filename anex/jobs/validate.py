@@ -81,7 +81,7 @@ def _show_estimating(services: Services, job: Job) -> None:
     if not job.samples_rows or job.status != Status.SUBMITTED:
         return
     with services.database.transaction() as transaction:
-        move_job(transaction, services.clock, lock_held_step(transaction, job), Status.ESTIMATING, {})
+        move_job(transaction, services, lock_held_step(transaction, job), Status.ESTIMATING, {})
 
 
 def _check_rows(services: Services, job: Job, key: str, head: ObjectHead) -> Summary:

@@ -24,6 +24,7 @@ CELERY_QUEUES: dict[str, tuple[str, ...]] = {
     "planner": ("plan", "count", "finalize"),
     "control": ("control",),
     "ingest": ("ingest",),
+    "webhooks": ("webhooks", "webhooks.again"),
 }
 """The queues of each Celery worker that always runs; a model's queues are its GPU unit's."""
 
@@ -31,6 +32,7 @@ _POOLS = {
     "planner": ("--pool", "prefork", "--concurrency", "2"),
     "control": ("--pool", "threads", "--concurrency", "2"),
     "ingest": ("--pool", "threads", "--concurrency", "4"),
+    "webhooks": ("--pool", "threads", "--concurrency", "16"),
 }
 
 _CELERY_APP = "tasks.app:app"

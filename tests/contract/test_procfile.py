@@ -22,7 +22,7 @@ from config.stack.processes import CELERY_QUEUES, describe_gpu_unit, list_proces
 from tasks import names
 
 ROOT = Path(__file__).resolve().parents[2]
-ROLES = ("api", "planner", "control", "ingest", "beat")
+ROLES = ("api", "planner", "control", "ingest", "webhooks", "beat")
 UNIT = ["python", "-m", "workers.main", "--model"]
 
 
@@ -129,7 +129,7 @@ def test_each_container_holds_the_database_role_it_works_as_and_no_other() -> No
     assert {name: roles for name, roles in held.items() if roles} == {
         name: ["ANEX_DATABASE_WORK_URL"]
         for name in read_services()
-        if name in {"planner", "control", "ingest", "beat", "flower"} or name.startswith("gpu-")
+        if name in {"planner", "control", "ingest", "webhooks", "beat", "flower"} or name.startswith("gpu-")
     }
 
 

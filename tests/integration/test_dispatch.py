@@ -145,6 +145,26 @@ def test_a_models_rings_can_be_counted(dispatcher: CeleryDispatcher, valkey: red
     assert [each["task"] for each in read_messages(valkey, f"gpu.{MODEL}")] == [names.RUN_CHUNK] * 2
 
 
+@pytest.mark.parametrize(
+    ("again", "queue", "task"),
+    [
+        (False, names.WEBHOOKS_QUEUE, names.DELIVER),
+        (True, names.WEBHOOKS_AGAIN_QUEUE, names.DELIVER_AGAIN),
+    ],
+)
+def test_each_lane_of_deliveries_has_a_queue_and_its_rings_a_time(
+    dispatcher: CeleryDispatcher, valkey: redis.Redis, *, again: bool, queue: str, task: str
+) -> None:
+    dispatcher.ring_deliveries(again=again)
+    dispatcher.ring_deliveries(again=again, after_seconds=5.0)
+
+    assert dispatcher.deliveries_queue_length(again=again) == 2
+    assert read_messages(valkey, queue) == [{"task": task, "kwargs": {}, "then": []}] * 2
+    raw = valkey.lrange(queue, 0, -1)
+    assert isinstance(raw, list)
+    assert [json.loads(each)["headers"]["eta"] is None for each in reversed(raw)] == [True, False]
+
+
 def test_a_connection_that_the_server_closed_while_it_was_idle_costs_no_ring(
     dispatcher: CeleryDispatcher, valkey: redis.Redis
 ) -> None:

@@ -15,10 +15,14 @@ import pytest
 import redis
 from celery import chain
 from celery.exceptions import Ignore
+from cryptography.fernet import Fernet
 from structlog.testing import capture_logs
 
 from anex.errors import DatabaseUnavailable, LeaseLost
 from anex.jobs.model import Step
+from anex.sealing import Sealer
+from anex.services import Timings
+from anex.webhooks.endpoints import send_test
 from config.settings import load_settings
 from config.stack.layout import DataFolder
 from config.stack.processes import list_processes
@@ -28,6 +32,7 @@ from tasks.base import CoreTask
 from tasks.chains import plan_chain
 from tasks.configuration import ROUTES, TRANSPORT_OPTIONS, make_worker_settings
 from tasks.dispatch import CeleryDispatcher
+from tests.support.hooks import accept, run_hooks
 from tests.support.spine import MODEL, chat_rows
 from tests.support.wait import wait_until
 
@@ -176,6 +181,55 @@ def test_a_job_whose_ring_was_lost_is_found_by_the_sweeper(spine: Spine, roles: 
         assert beat.stop() == GOOD_EXIT
         assert control.stop() == GOOD_EXIT
         assert "Traceback" not in control.read_log() + beat.read_log()
+
+
+# What is told of it
+
+
+def test_a_worker_delivers_retries_at_its_time_and_dies_without_losing_an_event(
+    spine: Spine,
+    roles: Roles,
+    valkey: redis.Redis,
+    valkey_url: str,
+    fresh_database_urls: DatabaseUrls,
+    tmp_path: Path,
+) -> None:
+    key = Fernet.generate_key().decode()
+    dispatcher = CeleryDispatcher(valkey_url)
+    spine.services = replace(spine.services, sealer=Sealer([key]), dispatcher=dispatcher)
+    with run_hooks(spine, fresh_database_urls, tmp_path) as hooks:
+        variables = {
+            "ANEX_SECRET_KEY": key,
+            "ANEX_OUTBOUND_ALLOWED_NETWORKS": "127.0.0.0/8",
+            "ANEX_OUTBOUND_CA_FILE": str(hooks.server.ca_file),
+            "ANEX_DELIVERY_RETRY_SECONDS": "0.2,300",
+        }
+
+        def send_test_event() -> str:
+            with spine.services.database.transaction() as transaction:
+                event_id = send_test(transaction, spine.caller.org_id, "world", spine.services.clock.now())
+                transaction.after_commit(lambda: dispatcher.ring_deliveries(again=False))
+            return event_id
+
+        def count_delivered() -> int:
+            return len(hooks.read("SELECT 1 FROM deliveries WHERE state = 'delivered'"))
+
+        with roles.run("webhooks", **variables) as worker:
+            worker.wait_for(" ready.")
+            hooks.answer = lambda exchange: exchange.respond(500 if len(hooks.server.requests) == 1 else 200)
+            send_test_event()
+            wait_until(lambda: count_delivered() == 1, what="the second attempt delivers")
+            hooks.answer = lambda exchange: exchange.stay_silent()
+            lost = send_test_event()
+            wait_until(lambda: len(hooks.server.requests) == 3, what="the receiver is asked")
+            worker.process.kill()
+        hooks.answer = accept
+        valkey.flushdb()
+        hooks.shift(spine.services.timings.delivery_seconds + Timings().lease_seconds + 1)
+        with roles.run("webhooks", **variables), roles.run("control"), roles.run("beat"):
+            wait_until(lambda: count_delivered() == 2, timeout_seconds=60, what="the event is delivered")
+        assert [event["id"] for event in hooks.received[2:]] == [lost, lost]
+    dispatcher.close()
 
 
 # What surrounds a task

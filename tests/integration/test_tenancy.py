@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from cryptography.fernet import Fernet
 from psycopg.sql import SQL, Composed, Identifier
 
 from anex.clock import SystemClock
@@ -27,6 +28,10 @@ from anex.orgs.authenticate import authenticate
 from anex.orgs.keys import HINT_CHARACTERS, create_key, hash_key, list_keys, revoke_key
 from anex.orgs.model import Caller
 from anex.orgs.organizations import create_organization, get_organization, set_organization
+from anex.sealing import Sealer
+from anex.webhooks.endpoints import set_endpoint
+from anex.webhooks.model import Attempt
+from anex.webhooks.store import claim_delivery, insert_attempt
 from tests.support.factories import make_caller, make_priced_job, start_priced_job
 
 if TYPE_CHECKING:
@@ -94,7 +99,9 @@ def fill_every_table(work: Database, owner: Caller) -> None:
         expected_tokens=1,
         expected_seconds=1.0,
     )
+    sealer = Sealer([Fernet.generate_key().decode()])
     with work.transaction() as transaction:
+        set_endpoint(transaction, sealer, owner.org_id, "https://example.com/hooks")
         job = make_priced_job(transaction, owner)
         insert_action(transaction, job, "approve", owner.key_id)
         insert_chunks(transaction, job, [plan])
@@ -109,6 +116,9 @@ def fill_every_table(work: Database, owner: Caller) -> None:
             "INSERT INTO samples (job_id, org_id, drawn) VALUES (%(job_id)s, %(org_id)s, '{}')", place
         )
         note_sample(transaction, job, rows=1)
+        delivery = claim_delivery(transaction, "world", again=False, lease_seconds=60, host_max=1)
+        assert delivery is not None
+        insert_attempt(transaction, delivery, Attempt(5, status=200))
 
 
 def test_every_table_is_behind_the_wall_or_named_as_open(town: Town) -> None:

@@ -42,6 +42,14 @@ _QUERIES = {
         SELECT jobs.id FROM jobs
         WHERE NOT EXISTS (SELECT 1 FROM job_events WHERE job_id = jobs.id AND to_status = jobs.status)
            OR (SELECT count(*) FROM job_events WHERE job_id = jobs.id AND from_status IS NULL) <> 1""",
+    "I8 what is told of a job is what happened to it": """
+        SELECT deliveries.event_id AS id FROM deliveries LEFT JOIN job_events ON job_events.id = deliveries.event_id
+        WHERE deliveries.job_id IS NOT NULL AND (
+            job_events.id IS NULL OR (job_events.job_id, job_events.at) <> (deliveries.job_id, deliveries.occurred_at)
+            OR replace(deliveries.type, 'completed', 'done') <> job_events.to_status)""",
+    "I8 no attempt of an event is counted less than once": """
+        SELECT event_id AS id FROM deliveries WHERE attempts < (
+            SELECT count(*) FROM delivery_attempts WHERE delivery_attempts.event_id = deliveries.event_id)""",
     "no chunk is open behind an ended job": """
         SELECT jobs.id FROM jobs JOIN chunks ON chunks.job_id = jobs.id
         WHERE jobs.finished_at IS NOT NULL AND chunks.state IN ('ready', 'leased')""",

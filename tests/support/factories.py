@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -19,15 +20,28 @@ from anex.orgs.model import Caller
 from anex.orgs.organizations import create_organization
 from anex.units.model import EngineState, Unit
 from anex.units.store import note_heartbeat
+from tests.support.spine import RecordingDispatcher
 
 if TYPE_CHECKING:
     from anex.catalog import ModelSpec
+    from anex.clock import Clock
     from anex.db import Database, Transaction
     from anex.jobs.model import Job
-    from anex.services import Services
+    from anex.services import Dispatcher, Services
 
 
 _CLOCK = SystemClock()
+
+
+@dataclass(frozen=True, slots=True)
+class _Quiet:
+    """What a transition needs, with doorbells that nobody hears."""
+
+    clock: Clock = _CLOCK
+    dispatcher: Dispatcher = field(default_factory=RecordingDispatcher)
+    region: str = "world"
+
+
 COUNTED = (
     "success_rows",
     "error_rows",
@@ -88,7 +102,7 @@ def make_job(transaction: Transaction, caller: Caller) -> Job:
         "samples_rows": False,
         "step": "validate",
     }
-    return insert_job(transaction, _CLOCK, values, caller.key_id)
+    return insert_job(transaction, _Quiet(), values, caller.key_id)
 
 
 def make_priced_job(transaction: Transaction, caller: Caller, cost_cents: int = 25) -> Job:
@@ -107,7 +121,7 @@ def make_priced_job(transaction: Transaction, caller: Caller, cost_cents: int = 
         "cost_ready_at": now,
         "approval_expires_at": now + timedelta(hours=24),
     }
-    return move_job(transaction, _CLOCK, make_job(transaction, caller), Status.COST_READY, estimate)
+    return move_job(transaction, _Quiet(), make_job(transaction, caller), Status.COST_READY, estimate)
 
 
 def start_priced_job(transaction: Transaction, caller: Caller, job_id: str) -> Job:
@@ -122,7 +136,7 @@ def start_priced_job(transaction: Transaction, caller: Caller, job_id: str) -> J
         now=_CLOCK.now(),
     )
     changes = {"approved_at": _CLOCK.now()}
-    return move_job(transaction, _CLOCK, job, Status.IN_PROGRESS, changes, key_id=caller.key_id)
+    return move_job(transaction, _Quiet(), job, Status.IN_PROGRESS, changes, key_id=caller.key_id)
 
 
 def cancel_started_job(transaction: Transaction, job_id: str, charge_cents: int) -> int:
@@ -134,7 +148,7 @@ def cancel_started_job(transaction: Transaction, job_id: str, charge_cents: int)
     )
     counts = dict.fromkeys(COUNTED, 0) | {"pending_rows": job.total_rows}
     end = {**counts, "cost_cents": charged_nanos // NANOS_PER_CENT, "finished_at": now}
-    move_job(transaction, _CLOCK, job, Status.CANCELLED, end)
+    move_job(transaction, _Quiet(), job, Status.CANCELLED, end)
     return charged_nanos
 
 

@@ -26,6 +26,7 @@ from anex.jobs.sample import sample_job
 from anex.jobs.submit import submit_job
 from anex.jobs.submit_rules import SubmitRequest
 from anex.jobs.validate import validate_job
+from anex.webhooks.deliver import deliver_due
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,6 +56,12 @@ class RecordingDispatcher:
 
     def ring_copy(self, input_id: str) -> None:
         self.rings.append(("copy", input_id))
+
+    def ring_deliveries(self, *, again: bool, after_seconds: float = 0.0) -> None:
+        self.rings.append(("deliver again" if again else "deliver", f"{after_seconds:.1f}"))
+
+    def deliveries_queue_length(self, *, again: bool) -> int:
+        return sum(what == ("deliver again" if again else "deliver") for what, _ in self.rings)
 
     def ring_model(self, model_queue: str, count: int = 1) -> None:
         self.rings.extend([("run", model_queue)] * count)
@@ -113,6 +120,8 @@ class Spine:
             "finalize": lambda: finalize_job(self.services, whom),
             "run": self.run_chunk,
             "copy": lambda: copy_input(self.services, whom),
+            "deliver": lambda: deliver_due(self.services, again=False),
+            "deliver again": lambda: deliver_due(self.services, again=True),
         }
         steps[what]()
 

@@ -71,7 +71,14 @@ def test_every_timing_and_limit_has_a_variable(tmp_path: Path, bag: str, name: s
         {"HEARTBEAT_SECONDS": "31", "LEASE_SECONDS": "32"} if name == "heartbeat_seconds" else {}
     )
 
-    assert getattr(getattr(load(tmp_path, **variables), bag), name) == 31
+    assert getattr(getattr(load(tmp_path, **variables), bag), name) in {31, (31.0,)}
+
+
+def test_a_schedule_is_a_list_of_numbers(tmp_path: Path) -> None:
+    loaded = load(tmp_path, DELIVERY_RETRY_SECONDS="0.5, 2,30")
+
+    assert list(loaded.timings.delivery_retry_seconds) == [0.5, 2, 30]
+    assert "separated by commas" in faults_of(tmp_path, DELIVERY_RETRY_SECONDS="5,0")[0]
 
 
 def test_fractions_are_taken_where_the_field_is_one(tmp_path: Path) -> None:
