@@ -33,6 +33,7 @@ _GROUPS = {
     "models": "config.cli_models",
     "job": "config.cli_job",
     "freeze": "config.cli_freeze",
+    "webhook": "config.cli_webhook",
 }
 
 
