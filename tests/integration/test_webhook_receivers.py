@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from standardwebhooks import Webhook
 
 from tests.support.factories import make_job
 from tests.support.hooks import PATH, run_hooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from tests.support.hooks import Hooks
     from tests.support.servers import DatabaseUrls
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
     Answer = Callable[[Exchange], None]
 
+ROOT = Path(__file__).parents[2]
 SHORT_SECONDS = 0.5
 
 
@@ -106,6 +110,22 @@ def test_a_200_is_a_200_whatever_comes_behind_it(hooks: Hooks, answer: Answer) -
     assert read_delivery(hooks)["state"] == "delivered"
     (attempt,) = hooks.read("SELECT * FROM delivery_attempts")
     assert len(attempt["answer"]) <= 512
+
+
+def test_the_customers_guide_verifies_what_comes_and_nothing_else(hooks: Hooks) -> None:
+    """Both ways of ``docs/webhooks.md``: its code by hand, and the library."""
+    guide = (ROOT / "docs/webhooks.md").read_text("utf-8")
+    code = guide[guide.index("    import base64") : guide.index("The secret of a webhook is")]
+    told: dict[str, Any] = {}
+    exec(textwrap.dedent(code), told)  # noqa: S102 - the document's own lines
+    make_event(hooks)
+    hooks.deliver()
+    (request,) = hooks.server.requests
+    other = "whsec_" + base64.b64encode(bytes(32)).decode()
+    assert told["is_genuine"](hooks.secret, request.headers, request.body)
+    assert not told["is_genuine"](other, request.headers, request.body)
+    assert not told["is_genuine"](hooks.secret, request.headers, request.body + b" ")
+    assert Webhook(hooks.secret).verify(request.body, request.headers) == hooks.received[0]
 
 
 def test_what_a_receiver_says_is_kept_whatever_bytes_it_is(hooks: Hooks) -> None:
