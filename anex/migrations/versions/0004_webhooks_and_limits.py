@@ -1,4 +1,4 @@
-"""Limits of what an organization's estimates and a single row may take: sampled rows a day, and rows that kill their engine."""
+"""Webhooks and ingest callbacks; rows sampled in a day, and rows that kill their engine."""
 
 from anex.migrations.sql_file import run_sql_file
 
@@ -10,4 +10,4 @@ depends_on = None
 
 def upgrade() -> None:
     """Apply the SQL file."""
-    run_sql_file("0004_limits.sql")
+    run_sql_file("0004_webhooks_and_limits.sql")
