@@ -179,6 +179,10 @@ class Timings:
     approval_window_seconds: int = 24 * 3600
     input_retention_seconds: int = 7 * 24 * 3600
     result_retention_seconds: int = 30 * 24 * 3600
+    attempt_retention_seconds: int = 30 * 24 * 3600
+    """Of what came of deliveries."""
+    purge_seconds: float = 600.0
+    """Between two looks for what is too old."""
     result_link_seconds: int = 3600
     estimate_stall_seconds: int = 2 * 3600
     worker_alive_seconds: float = 60.0

@@ -129,6 +129,27 @@ def migrate(*, as_json: bool) -> None:
         click.echo(f"the schema is at {revision}")
 
 
+@cli.command()
+@click.option("--dry-run", is_flag=True, required=True, help="Only look. Beat purges, every few minutes.")
+@json_option
+def purge(*, dry_run: bool, as_json: bool) -> None:
+    """Show which jobs' data and which inputs the next purge of this region takes, up to 500 of each."""
+    from anex.retention import find_purgeable  # noqa: PLC0415 - see the module's docstring
+    from config.wiring import open_database  # noqa: PLC0415
+
+    del dry_run
+    settings = load_settings(os.environ)
+    with open_database(settings) as database:
+        found = find_purgeable(database, settings.region)
+    if as_json:
+        print_json({"jobs": found.jobs, "inputs": found.inputs})
+    else:
+        print_table(
+            ("kind", "id"),
+            [("job", each) for each in found.jobs] + [("input", each) for each in found.inputs],
+        )
+
+
 def main() -> None:
     """Run the command line."""
     configure_logging("error", "console")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tasks import names
 
 if TYPE_CHECKING:
+    from anex.services import Timings
     from config.settings import Settings
 
 TRANSPORT_OPTIONS: dict[str, Any] = {
@@ -41,6 +42,7 @@ ROUTES: dict[str, dict[str, str]] = {
     names.DELIVER: {"queue": names.WEBHOOKS_QUEUE},
     names.DELIVER_AGAIN: {"queue": names.WEBHOOKS_AGAIN_QUEUE},
     names.SWEEP: {"queue": names.CONTROL_QUEUE},
+    names.PURGE: {"queue": names.CONTROL_QUEUE},
 }
 """A model's tasks (``sample``, ``run_chunk``) are sent to the queue of their model by name."""
 
@@ -62,7 +64,7 @@ def make_worker_settings(settings: Settings) -> dict[str, Any]:
         "result_expires": _RESULT_EXPIRES_SECONDS,
         "worker_prefetch_multiplier": 1,  # a message that waits in a busy worker is heard by nobody else
         "worker_hijack_root_logger": False,
-        "beat_schedule": _make_schedule(settings.timings.sweep_seconds),
+        "beat_schedule": _make_schedule(settings.timings),
     }
 
 
@@ -85,10 +87,17 @@ def make_broker_settings(redis_url: str) -> dict[str, Any]:
     }
 
 
-def _make_schedule(sweep_seconds: float) -> dict[str, Any]:
+def _make_schedule(timings: Timings) -> dict[str, Any]:
     """Return beat's entries; one that was not heard by the time of the next is dropped, so none pile up."""
-    options = {"queue": names.CONTROL_QUEUE, "expires": sweep_seconds}
-    return {"sweep": {"task": names.SWEEP, "schedule": sweep_seconds, "options": options}}
+    periods = {names.SWEEP: timings.sweep_seconds, names.PURGE: timings.purge_seconds}
+    return {
+        name.removeprefix("anex."): {
+            "task": name,
+            "schedule": seconds,
+            "options": {"queue": names.CONTROL_QUEUE, "expires": seconds},
+        }
+        for name, seconds in periods.items()
+    }
 
 
 def _make_tls_options(redis_url: str) -> dict[str, Any] | None:

@@ -27,9 +27,13 @@ UPDATE inputs SET status = 'expired', data_deleted_at = anex_now() WHERE id = %(
 """
 
 _MARK_JOB = """
-UPDATE jobs SET data_deleted_at = anex_now(), delete_requested = false, clip_lengths = NULL
+UPDATE jobs SET data_deleted_at = anex_now(), delete_requested = false, clip_lengths = NULL,
+    failure_reason = CASE failure_code WHEN 'invalid_input' THEN %(forgotten)s ELSE failure_reason END
 WHERE id = %(job_id)s AND data_deleted_at IS NULL
 """
+
+REASON_FORGOTTEN = "The input was not valid. What was wrong with it was deleted with the job's data."
+"""In place of a reason that quotes the input."""
 
 _MARK_WAITING = "UPDATE jobs SET delete_requested = true WHERE id = %(job_id)s"
 
@@ -67,7 +71,7 @@ def purge_marked_job(services: Services, job_id: str, org_id: str | None = None)
     services.objects.erase(input_key(job.org_id, job.input_id))
     with services.database.transaction(org_id) as transaction:
         lock_job(transaction, job_id)
-        transaction.execute(_MARK_JOB, {"job_id": job_id})
+        transaction.execute(_MARK_JOB, {"job_id": job_id, "forgotten": REASON_FORGOTTEN})
     return True
 
 

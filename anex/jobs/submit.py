@@ -106,9 +106,9 @@ def _require_room(transaction: Transaction, services: Services, org_id: str) -> 
 
 def _keep_input(transaction: Transaction, found: Input) -> None:
     """Hold the input's row until the job that reads it stands: a deletion comes before, and is seen, or after, and sees the job."""
-    statement = "SELECT data_deleted_at FROM inputs WHERE id = %(input_id)s FOR SHARE"
+    statement = "SELECT status, data_deleted_at FROM inputs WHERE id = %(input_id)s FOR SHARE"
     row = transaction.fetch_dict(statement, {"input_id": found.id})
-    if row is None or row["data_deleted_at"] is not None:
+    if row is None or row["status"] != "ready" or row["data_deleted_at"] is not None:
         raise InputExpired("the input was deleted meanwhile; create a new one and send the file again")
 
 

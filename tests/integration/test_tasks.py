@@ -383,8 +383,12 @@ def test_an_encrypted_broker_is_asked_for_its_certificate(worker_settings: dict[
     assert worker_settings["redis_backend_use_ssl"]["ssl_cert_reqs"].name == "CERT_REQUIRED"
 
 
-def test_a_sweep_that_was_not_heard_does_not_outlive_the_next(worker_settings: dict[str, Any]) -> None:
-    (entry,) = worker_settings["beat_schedule"].values()
+def test_a_ring_of_beats_that_was_not_heard_does_not_outlive_the_next(
+    worker_settings: dict[str, Any],
+) -> None:
+    entries = worker_settings["beat_schedule"].values()
 
-    assert entry["options"]["expires"] <= entry["schedule"]
-    assert entry["options"]["queue"] == names.CONTROL_QUEUE
+    assert {entry["task"] for entry in entries} == {names.SWEEP, names.PURGE}
+    for entry in entries:
+        assert entry["options"]["expires"] <= entry["schedule"]
+        assert entry["options"]["queue"] == names.CONTROL_QUEUE

@@ -17,6 +17,10 @@ GRANT INSERT, UPDATE ON sample_days TO anex_work;
 -- Rows that were in flight when their engine died, in groups that are tried by themselves (``anex.jobs.suspects``): null for none.
 ALTER TABLE chunks ADD COLUMN suspects jsonb;
 
+-- What is purged by age is found by it.
+CREATE INDEX jobs_to_purge ON jobs (data_expires_at) WHERE data_deleted_at IS NULL;
+CREATE INDEX inputs_to_purge ON inputs (created_at) WHERE data_deleted_at IS NULL;
+
 -- Webhooks and ingest callbacks.
 
 -- One endpoint an organization. Secrets are sealed (``anex.sealing``); the previous one signs beside the present one until its time
