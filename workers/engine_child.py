@@ -114,6 +114,8 @@ class EngineChild:
     ) -> None:
         self.state = ChildState.STOPPED
         self.generation = 0
+        self.start_seconds = 0.0
+        """What the last start took, to being ready."""
         self.deaths: deque[Death] = deque(maxlen=DEATHS_KEPT)
         self._command = command
         self._timings = timings or ChildTimings()
@@ -220,6 +222,7 @@ class EngineChild:
             self._health_failures = 0
             self._health_due_at = now + self._timings.health_seconds
             if self.state is ChildState.STARTING:
+                self.start_seconds = now - self._changed_at
                 self._enter(ChildState.READY)
         elif self.state is ChildState.STARTING:
             if now - self._changed_at > self._timings.start_seconds:

@@ -92,6 +92,7 @@ class Parent:
         elif self._ready_at is None:
             self._ready_at = time.monotonic()
             log.info("engine_ready", unit=self._unit.id, generation=self._engine.generation)
+            self._record.note_start(self._engine.start_seconds)
             if self._has_served:
                 self._ring()
             self._has_served = True

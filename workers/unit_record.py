@@ -12,6 +12,7 @@ import structlog
 
 from anex.errors import BrokerUnavailable, DatabaseUnavailable
 from anex.units.model import EngineState
+from anex.units.speed import note_start
 from anex.units.store import (
     delete_dead_units,
     delete_unit,
@@ -48,6 +49,10 @@ class UnitRecord:
     def tell(self, state: EngineState, detail: str) -> None:
         """Say that the unit lives, and how its engine is."""
         self._try(lambda transaction: note_heartbeat(transaction, self._unit, state, detail))
+
+    def note_start(self, seconds: float) -> None:
+        """Say how long the engine took to be ready."""
+        self._try(lambda transaction: note_start(transaction, self._unit, seconds))
 
     def return_leases(self) -> None:
         """Give back what the slots of a dead worker held: it need not wait for the leases to run out."""

@@ -44,7 +44,7 @@ LIMIT %(limit)s
 """
 
 _CLAIM = """
-UPDATE chunks SET state = 'leased', fence = fence + 1, leased_by = %(unit_id)s,
+UPDATE chunks SET state = 'leased', fence = fence + 1, leased_by = %(unit_id)s, claimed_at = anex_now(),
                   lease_until = anex_now() + %(lease)s * interval '1 second'
 WHERE (job_id, chunk_index) = (
     SELECT job_id, chunk_index FROM chunks WHERE job_id = %(job_id)s AND state = 'ready'
@@ -55,8 +55,9 @@ RETURNING job_id, chunk_index, org_id, fence, first_row, row_count, first_line, 
 """
 
 _COMPLETE = """
-UPDATE chunks SET state = 'done', lease_until = NULL, leased_by = NULL, checkpoint_key = NULL, checkpoint_etag = NULL,
-    suspects = NULL, rows_done = %(rows_done)s, success_rows = %(success_rows)s, error_rows = %(error_rows)s,
+UPDATE chunks SET state = 'done', lease_until = NULL, ran_by = leased_by, leased_by = NULL, ended_at = anex_now(),
+    checkpoint_key = NULL, checkpoint_etag = NULL, suspects = NULL,
+    rows_done = %(rows_done)s, success_rows = %(success_rows)s, error_rows = %(error_rows)s,
     format_error_rows = %(format_error_rows)s, truncated_rows = %(truncated_rows)s,
     input_tokens = %(input_tokens)s, output_tokens = %(output_tokens)s, media_tokens = %(media_tokens)s,
     images = %(images)s, clips = %(clips)s, clip_milliseconds = %(clip_milliseconds)s,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anex.errors import BalanceTooLow, EstimateImpossible
 from anex.estimating.bound import StratumOutput, estimate_output_tokens, mean_output_tokens
@@ -18,6 +18,7 @@ from anex.jobs.store import move_job
 from anex.jobs.transitions import Status
 from anex.ledger.pricing import PriceTerms, estimate_cents
 from anex.orgs.organizations import get_organization
+from anex.units.speed import find_pace, find_start_seconds
 from anex.usage import Usage
 
 if TYPE_CHECKING:
@@ -65,6 +66,13 @@ class Estimate:
     chunks: list[ChunkPlan]
 
 
+class Speed(NamedTuple):
+    """How fast a model is served: seconds until an engine is ready, and seconds of work by the catalog's figures in one second."""
+
+    start_seconds: float
+    pace: float
+
+
 def estimate_job(services: Services, job_id: str) -> None:
     """Run the ``estimate`` step: on to ``cost_ready``, or to ``failed`` with the reason and the fix.
 
@@ -105,7 +113,19 @@ def _estimate(services: Services, job: Job) -> Estimate:
         answers = Answers(CapEstimate(cap, _explicit_budget(job, spec), 0), output_room, cap)
     else:
         answers = _judge_sample(job, spec, sample, output_room)
-    return _price(job, spec, spans, Usage(**sums, output_tokens=answers.tokens), answers)
+    return _price(
+        job, spec, spans, Usage(**sums, output_tokens=answers.tokens), answers, _measure_speed(services, job)
+    )
+
+
+def _measure_speed(services: Services, job: Job) -> Speed:
+    """Return what was measured of the model here, the catalog's figures where nothing was."""
+    spec, reader = services.catalog.get(job.model), services.database.reader()
+    start = find_start_seconds(
+        reader, job.region, spec.id, spec.revision, services.timings.worker_alive_seconds
+    )
+    pace = find_pace(reader, job.region, spec.id, spec.revision)
+    return Speed(spec.throughput.startup_seconds if start is None else start, pace or 1.0)
 
 
 def _judge_sample(job: Job, spec: ModelSpec, sample: dict[str, Any], output_room: int) -> Answers:
@@ -122,7 +142,9 @@ def _judge_sample(job: Job, spec: ModelSpec, sample: dict[str, Any], output_room
     return Answers(caps, tokens, mean_output_tokens(strata, caps.cap))
 
 
-def _price(job: Job, spec: ModelSpec, spans: list[SpanCuts], usage: Usage, answers: Answers) -> Estimate:
+def _price(
+    job: Job, spec: ModelSpec, spans: list[SpanCuts], usage: Usage, answers: Answers, measured: Speed
+) -> Estimate:
     speed = spec.throughput
     width = 0 if spec.dimensions is None else job.dimensions or spec.dimensions.max_width
     rates = Rates(
@@ -136,7 +158,7 @@ def _price(job: Job, spec: ModelSpec, spans: list[SpanCuts], usage: Usage, answe
         usage=usage,
         output_tokens_per_row=answers.tokens_per_row,
         cost_cents=estimate_cents(PriceTerms.of(spec), usage),
-        processing_seconds=round(speed.startup_seconds + run_seconds),
+        processing_seconds=round(measured.start_seconds + run_seconds / measured.pace),
         chunks=chunks,
     )
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tests.support.servers import DatabaseUrls, Servers
 
 # What every organization may know, or none: time's shift, the graph of states, the schema's revision, the machines.
-OPEN_TABLES = {"api_freeze", "clock_shift", "job_moves", "alembic_version", "units"}
+OPEN_TABLES = {"api_freeze", "clock_shift", "engine_starts", "job_moves", "alembic_version", "units"}
 NOW = SystemClock().now()
 
 

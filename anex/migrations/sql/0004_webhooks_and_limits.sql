@@ -17,6 +17,23 @@ GRANT INSERT, UPDATE ON sample_days TO anex_work;
 -- Rows that were in flight when their engine died, in groups that are tried by themselves (``anex.jobs.suspects``): null for none.
 ALTER TABLE chunks ADD COLUMN suspects jsonb;
 
+-- How fast this installation serves its models: how long engines took to start, and when chunks ran (``anex.units.speed``).
+CREATE TABLE engine_starts (
+    id             bigint           GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    region         text             NOT NULL CHECK (region IN ('world', 'eu')),
+    model          text             NOT NULL,
+    model_revision text             NOT NULL,
+    seconds        double precision NOT NULL CHECK (seconds >= 0),
+    at             timestamptz      NOT NULL
+);
+CREATE INDEX starts_of_model ON engine_starts (region, model, id);
+GRANT SELECT, INSERT, DELETE ON engine_starts TO anex_work;
+ALTER TABLE chunks
+    ADD COLUMN claimed_at timestamptz,
+    ADD COLUMN ended_at   timestamptz,
+    ADD COLUMN ran_by     text;
+CREATE INDEX chunks_measured ON chunks (ended_at) WHERE state = 'done';
+
 -- What is purged by age is found by it.
 CREATE INDEX jobs_to_purge ON jobs (data_expires_at) WHERE data_deleted_at IS NULL;
 CREATE INDEX inputs_to_purge ON inputs (created_at) WHERE data_deleted_at IS NULL;
