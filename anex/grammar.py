@@ -7,12 +7,14 @@ out of time is killed and replaced, and the schema is refused. What passes there
 
 from __future__ import annotations
 
+import hashlib
 import json
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +29,11 @@ START_MAX_SECONDS = 20.0
 """How long a child may take to load the backend: 0.2 s on an idle machine."""
 TRIES_MAX = 2
 """A death may have another cause than the schema (a person's kill): a second child decides, within the same time limit."""
+
+WAITING_MAX = 2
+"""Questions that may wait for a child; a further one is refused at once. Each takes a thread of those that serve customers."""
+VERDICTS_MAX = 256
+"""Schemas whose verdict is remembered: jobs come in rows with one and the same."""
 
 _PROJECT_FOLDER = Path(__file__).resolve().parents[1]
 _TOO_COSTLY = (
@@ -116,12 +123,15 @@ class GrammarChildren:
         time_limit_seconds: float = 5.0,
         memory_limit_bytes: int = 512 << 20,
         wait_seconds: float = 10.0,
+        waiting_max: int = WAITING_MAX,
     ) -> None:
         """Start nothing yet: the first questions start the children, at most ``children`` of them."""
         self._time_limit_seconds = time_limit_seconds
         self._memory_limit_bytes = memory_limit_bytes
         self._wait_seconds = wait_seconds
         self._places = threading.BoundedSemaphore(children)
+        self._askers = threading.BoundedSemaphore(children + waiting_max)
+        self._verdicts: OrderedDict[bytes, str | None] = OrderedDict()
         self._lock = threading.Lock()
         self._idle: list[_Child] = []
         self._taken: set[_Child] = set()
@@ -134,10 +144,24 @@ class GrammarChildren:
         schema = _write_schema(response_format)
         if len(schema) > MESSAGE_MAX_BYTES:
             return _TOO_COSTLY
+        digest = hashlib.sha256(schema).digest()
+        with self._lock:
+            if digest in self._verdicts:
+                self._verdicts.move_to_end(digest)
+                return self._verdicts[digest]
+        # A thread that waits here answers nobody else.
+        if not self._askers.acquire(blocking=False):
+            raise GrammarBusy(_BUSY)
+        try:
+            return self._wait_and_ask(schema, digest)
+        finally:
+            self._askers.release()
+
+    def _wait_and_ask(self, schema: bytes, digest: bytes) -> str | None:
         if not self._places.acquire(timeout=self._wait_seconds):
             raise GrammarBusy(_BUSY)
         try:
-            return self._ask(schema)
+            return self._ask(schema, digest)
         finally:
             self._places.release()
 
@@ -152,7 +176,7 @@ class GrammarChildren:
         for child in taken:
             child.kill()
 
-    def _ask(self, schema: bytes) -> str | None:
+    def _ask(self, schema: bytes, digest: bytes) -> str | None:
         left_seconds = self._time_limit_seconds
         for _ in range(TRIES_MAX):
             child = self._take()
@@ -170,8 +194,15 @@ class GrammarChildren:
                 raise
             else:
                 self._give_back(child, leaving=answer["leaving"])
-                return _say(answer)
+                return self._remember(digest, _say(answer))
         return _TOO_COSTLY
+
+    def _remember(self, digest: bytes, verdict: str | None) -> str | None:
+        with self._lock:
+            self._verdicts[digest] = verdict
+            while len(self._verdicts) > VERDICTS_MAX:
+                self._verdicts.popitem(last=False)
+        return verdict
 
     def _take(self) -> _Child:
         with self._lock:

@@ -36,6 +36,7 @@ def create_app(
     app = Flask("anex", static_folder=None)
     # Else `//jobs` is answered with a redirect: a page, to an http:// address, where the key would travel in the clear.
     app.url_map.merge_slashes = False
+    app.json.sort_keys = False  # type: ignore[attr-defined] # the provider's; a schema is told in the order in which it was given
     app.extensions[EXTENSION] = services
     app.config[ORIGINS] = region_origins or REGION_ORIGINS
     app.config["MAX_CONTENT_LENGTH"] = BODY_READ_BYTES

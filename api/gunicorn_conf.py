@@ -38,6 +38,9 @@ max_requests = 20_000
 max_requests_jitter = 2_000
 graceful_timeout = 10
 control_socket_disable = True  # it would lie in the home folder, one for all installations
+# Nobody's word for the path or the scheme is taken: a client's header would change what is asked for.
+forwarded_allow_ips = ""
+forwarder_headers = ""
 accesslog = None  # the application logs one event a request
 
 # The client reads the variable when it is imported, which only workers and ``when_ready`` do. It is set before them.

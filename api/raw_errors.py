@@ -21,6 +21,7 @@ _CODES = {
     417: "expectation_failed",
     431: "headers_too_large",
     500: "internal_error",
+    501: "not_implemented",
 }
 _DEFAULT_CODE = "bad_request"
 

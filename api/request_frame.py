@@ -25,6 +25,9 @@ HEAD_BYTES_MAX = 64 << 10
 CHUNKED_BYTES_MAX = 2 * BODY_MAX_BYTES
 """Of a chunked body with its framing, which has no business to outweigh the data."""
 
+CHUNKS_MAX = 8192
+"""Of a chunked body: each costs a look of ours and of gunicorn's."""
+
 _HEAD_END = b"\r\n\r\n"
 _LINE_END = b"\r\n"
 _CHUNK_LINE_BYTES_MAX = 1 << 10
@@ -100,6 +103,7 @@ class _Chunks:
 
     def __init__(self, start: int) -> None:
         self._start = self._position = start
+        self._count = 0
         self._is_in_trailers = False
         self.is_refused = False
         """It is malformed or too large: where it ends is not known."""
@@ -120,6 +124,9 @@ class _Chunks:
             if following > len(received):
                 break
             self._position = following
+            self._count += not self._is_in_trailers
+            if self._count > CHUNKS_MAX:
+                return self._refuse(received)
         is_line_too_long = line_end < 0 and len(received) - self._position > _CHUNK_LINE_BYTES_MAX
         is_too_large = len(received) - self._start > CHUNKED_BYTES_MAX
         return self._refuse(received) if is_line_too_long or is_too_large else None

@@ -15,8 +15,11 @@ import socket
 import time
 from collections import deque
 from contextlib import suppress
+from fcntl import ioctl
 from functools import partial
 from selectors import EVENT_READ
+from struct import Struct
+from termios import TIOCOUTQ
 from typing import TYPE_CHECKING, Any
 
 from gunicorn.http import get_parser
@@ -41,9 +44,16 @@ LINGER_SECONDS = 2.0
 HELD_BYTES_MAX = 64 << 20
 """Of all requests that are not answered yet. Beyond it the oldest that is still arriving is dropped."""
 
+UNREAD_BYTES_MAX = 64 << 10
+"""Of earlier answers, when a client asks again: beyond it the next answer is its last, so that none waits for room."""
+
 RECEIVE_BYTES = 64 << 10
 
+PARSED_BYTES = 8 << 10
+"""What gunicorn's parser is given at a time: for each chunk of a chunked body it copies all of it that it has not read."""
+
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_INT = Struct("i")
 
 
 class Connection(TConn):  # type: ignore[misc] # the library ships no types
@@ -123,7 +133,8 @@ class BufferingWorker(ThreadWorker):  # type: ignore[misc] # see above
             return
         if request is not None:
             self._leave(conn)
-            conn.parser = get_parser(self.cfg, [request], conn.client)
+            pieces = (request[at : at + PARSED_BYTES] for at in range(0, len(request), PARSED_BYTES))
+            conn.parser = get_parser(self.cfg, pieces, conn.client)
             super().enqueue_req(conn)
         elif conn.frame.awaits_continue:
             conn.frame.awaits_continue = False
@@ -133,7 +144,7 @@ class BufferingWorker(ThreadWorker):  # type: ignore[misc] # see above
     def handle_request(self, req: Any, conn: Connection) -> bool:
         """Answer a request whose client may take only so long to read the answer."""
         req._expected_100_continue = False  # noqa: SLF001 - it was told already, or the body is not wanted
-        if conn.frame.is_last:
+        if conn.frame.is_last or _count_unread(conn.sock) > UNREAD_BYTES_MAX:
             req.force_close()
         conn.sock.settimeout(SEND_SECONDS)
         try:
@@ -206,3 +217,9 @@ class BufferingWorker(ThreadWorker):  # type: ignore[misc] # see above
         self._held_bytes -= conn.held_bytes
         self.nr_conns -= 1
         conn.close()
+
+
+def _count_unread(sock: socket.socket) -> int:
+    """Return how many bytes of what was sent the other side has not taken (``SIOCOUTQ``, tcp(7))."""
+    (count,) = _INT.unpack(ioctl(sock, TIOCOUTQ, bytes(_INT.size)))
+    return int(count)

@@ -27,7 +27,7 @@ UPDATE inputs SET status = 'expired', data_deleted_at = anex_now() WHERE id = %(
 """
 
 _MARK_JOB = """
-UPDATE jobs SET data_deleted_at = anex_now(), delete_requested = false, clip_lengths = NULL,
+UPDATE jobs SET data_deleted_at = anex_now(), delete_requested = false, clip_lengths = NULL, response_format = NULL,
     failure_reason = CASE failure_code WHEN 'invalid_input' THEN %(forgotten)s ELSE failure_reason END
 WHERE id = %(job_id)s AND data_deleted_at IS NULL
 """

@@ -35,7 +35,9 @@ def get_result(services: Services, caller: Caller, job_id: str) -> ResultLink:
     require_region(services, job.region, "job")
     if job.data_deleted_at is not None:
         raise DataDeleted("the job's data has been deleted")
-    if job.result_key is None or job.delete_requested:
+    if job.delete_requested:
+        raise ResultUnavailable("the job's result was deleted on request")
+    if job.result_key is None:
         waiting = "has no result yet" if not job.is_terminal else "ended without a result"
         raise ResultUnavailable(f"the job is {job.status} and {waiting}")
     seconds = services.timings.result_link_seconds

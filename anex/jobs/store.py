@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from psycopg.sql import SQL, Identifier, Placeholder
-from psycopg.types.json import Jsonb
+from psycopg.types.json import Json, Jsonb
 
 from anex.errors import JobNotFound, JobStateConflict
 from anex.ids import is_id, new_id
@@ -215,4 +215,11 @@ def _insert_event(
 
 
 def _adapt(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: Jsonb(value) if isinstance(value, dict) else value for name, value in values.items()}
+    return {name: _adapt_value(name, value) for name, value in values.items()}
+
+
+def _adapt_value(name: str, value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    # Text as it came: a schema's properties are generated in their order, which jsonb does not keep.
+    return Json(value) if name == "response_format" else Jsonb(value)

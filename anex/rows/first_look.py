@@ -40,7 +40,9 @@ def _find_line_fault(line: bytes) -> str | None:
         return "the input's first line is not UTF-8"
     try:
         value: Any = _decode(line)
-    except (msgspec.DecodeError, RecursionError):
+    except RecursionError:
+        return None  # how deep it nests is the job's to tell, with the line
+    except msgspec.DecodeError:
         return "the input's first line is not JSON; send JSONL, one object per line"
     return (
         None

@@ -220,7 +220,7 @@ def test_a_child_killed_between_two_questions_is_replaced(single: GrammarChildre
     killed = idle_pid(single)
     os.kill(killed, signal.SIGKILL)
 
-    assert single.find_fault(wrap(SMALL)) is None
+    assert single.find_fault(wrap({**SMALL, "title": "another"})) is None
     assert idle_pid(single) != killed
 
 
@@ -249,7 +249,7 @@ def test_a_child_that_hangs_is_killed_at_the_limit() -> None:
         stopped = idle_pid(children)
         os.kill(stopped, signal.SIGSTOP)
 
-        assert children.find_fault(wrap(SMALL)) == TOO_COSTLY
+        assert children.find_fault(wrap({**SMALL, "title": "another"})) == TOO_COSTLY
         assert read_status(stopped, "State") == ""
         assert children.find_fault({"type": "json_object"}) is None
     finally:
@@ -272,6 +272,31 @@ def test_where_every_child_is_taken_a_question_waits_no_longer_than_it_may() -> 
                 asked.result(timeout=60)
 
 
+def test_no_more_questions_wait_than_there_are_threads_to_spare() -> None:
+    """Eight clients with slow schemas took all threads of the API, and polls waited 15 seconds."""
+    children = GrammarChildren(children=1, time_limit_seconds=120.0, wait_seconds=600.0, waiting_max=0)
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(children.find_fault, wrap(ENDLESS))
+        wait_until(lambda: len(taken_pids(children)) == 1, what="the child is at work")
+        with pytest.raises(GrammarBusy):
+            children.find_fault(wrap(SMALL))
+        children.close()
+        with pytest.raises(GrammarBusy):
+            slow.result(timeout=60)
+
+
+def test_a_verdict_is_remembered() -> None:
+    children = GrammarChildren(children=1)
+    try:
+        assert children.find_fault(wrap(SMALL)) is None
+        refused = children.find_fault(wrap({"not": {}}))
+        assert refused is not None
+    finally:
+        children.close()
+    assert children.find_fault(wrap(SMALL)) is None  # no child is left to ask
+    assert children.find_fault(wrap({"not": {}})) == refused
+
+
 def test_a_child_that_cant_start_is_no_fault_of_the_schema() -> None:
     children = GrammarChildren(memory_limit_bytes=16 << 20)
     try:
@@ -283,11 +308,11 @@ def test_a_child_that_cant_start_is_no_fault_of_the_schema() -> None:
 
 def test_many_threads_share_two_children_and_close_leaves_no_process() -> None:
     before = list_our_processes()
-    children = GrammarChildren(wait_seconds=60.0)
+    children = GrammarChildren(wait_seconds=60.0, waiting_max=8)
     seen: set[int] = set()
 
     def ask(number: int) -> str | None:
-        fault = children.find_fault(wrap(SMALL if number % 2 else {"not": {}}))
+        fault = children.find_fault(wrap({**(SMALL if number % 2 else {"not": {}}), "title": str(number)}))
         seen.update(list_our_processes() - before)
         return fault
 

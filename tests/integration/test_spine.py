@@ -290,3 +290,17 @@ def test_an_input_deleted_while_a_job_is_submitted_is_not_promised(spine: Spine)
     delete_data(spine.api, spine.caller, first.id)
     with pytest.raises(InputExpired):
         submit_job(spine.api, spine.caller, SubmitRequest(model="fake-chat", input_id=first.input_id))
+
+
+def test_a_schemas_properties_keep_their_order_on_the_way_to_the_engine(spine: Spine) -> None:
+    """They are generated in it; a column of sorted keys let a model answer before it reasoned."""
+    properties = {name: {"type": "integer"} for name in ("zz", "aaa", "b")}
+    wanted = {
+        "type": "json_schema",
+        "json_schema": {
+            "name": "n",
+            "schema": {"type": "object", "properties": properties, "required": ["zz"]},
+        },
+    }
+    job = run_to_cost_ready(spine, rows=2, max_output_tokens=64, response_format=wanted)
+    assert list((job.response_format or {})["json_schema"]["schema"]["properties"]) == ["zz", "aaa", "b"]

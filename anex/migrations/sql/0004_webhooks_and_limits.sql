@@ -34,6 +34,9 @@ ALTER TABLE chunks
     ADD COLUMN ran_by     text;
 CREATE INDEX chunks_measured ON chunks (ended_at) WHERE state = 'done';
 
+-- A schema's properties are generated in the order in which they stand: jsonb sorts them.
+ALTER TABLE jobs ALTER COLUMN response_format TYPE json USING response_format::json;
+
 -- What is purged by age is found by it.
 CREATE INDEX jobs_to_purge ON jobs (data_expires_at) WHERE data_deleted_at IS NULL;
 CREATE INDEX inputs_to_purge ON inputs (created_at) WHERE data_deleted_at IS NULL;
