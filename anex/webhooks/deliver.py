@@ -20,7 +20,7 @@ from anex.jobs.store import get_job
 from anex.outbound import OutboundRefused
 from anex.outbound_addresses import read_target
 from anex.webhooks import store
-from anex.webhooks.endpoints import note_failure, note_success
+from anex.webhooks.endpoints import note_failure
 from anex.webhooks.events import encode_callback, encode_job_event
 from anex.webhooks.model import Attempt
 from anex.webhooks.send import send
@@ -29,7 +29,7 @@ from anex.webhooks.sign import sign
 if TYPE_CHECKING:
     from anex.db import Transaction
     from anex.services import Services
-    from anex.webhooks.model import Delivery, Receiver
+    from anex.webhooks.model import Delivery
 
 log = structlog.get_logger(__name__)
 
@@ -107,48 +107,34 @@ def _deliver_many(services: Services, *, again: bool) -> None:
 def _try(services: Services, delivery: Delivery) -> Attempt:
     """Make the event, sign and send it. What keeps it from being made is an attempt that failed, or it would be tried for ever."""
     try:
-        receiver = store.find_receiver(services.database.reader(), delivery)
-        if receiver is None:
-            return Attempt(0, error="there is no endpoint any more")
-        headers, body = _make(services, delivery, receiver)
+        headers, body = _make(services, delivery)
     except DatabaseUnavailable:
         raise
     except AnexError as fault:
         log.warning("event_not_made", event_id=delivery.event_id, code=fault.code, reason=fault.message)
         return Attempt(0, error=f"the event could not be made: {fault.code}")
-    return send(services.outbound, receiver.url, headers, body, services.timings.delivery_seconds)
+    return send(services.outbound, delivery.url, headers, body, services.timings.delivery_seconds)
 
 
-def _make(services: Services, delivery: Delivery, receiver: Receiver) -> tuple[dict[str, str], bytes]:
+def _make(services: Services, delivery: Delivery) -> tuple[dict[str, str], bytes]:
     reader = services.database.reader()
     if delivery.input_id is not None:
         body = encode_callback(delivery, get_input(reader, delivery.org_id, delivery.input_id))
     else:
         job = None if delivery.job_id is None else get_job(reader, delivery.job_id)
         body = encode_job_event(services, delivery, job)
-    secrets = [services.sealer.open(sealed) for sealed in receiver.sealed_secrets]
+    secrets = [services.sealer.open(sealed) for sealed in delivery.sealed_secrets]
     return sign(secrets, delivery.event_id, delivery.claimed_at, body), body.encode()
 
 
 def _record(services: Services, delivery: Delivery, attempt: Attempt) -> None:
     with services.database.transaction() as transaction:
         if attempt.delivered:
-            held, seconds = store.mark_delivered(transaction, delivery), None
+            held = store.record_delivered(transaction, delivery, attempt)
         else:
-            held, seconds = store.mark_failed(
-                transaction,
-                delivery,
-                delays_seconds=services.timings.delivery_retry_seconds,
-                jitter=JITTER,
-            )
+            held = _record_failed(transaction, services, delivery, attempt)
         if not held:
             raise LeaseLost(f"the delivery of {delivery.event_id} has another holder")
-        store.insert_attempt(transaction, delivery, attempt)
-        if delivery.input_id is None:
-            _judge_endpoint(transaction, services, delivery, attempt)
-        if seconds is not None and seconds <= RING_AHEAD_SECONDS:
-            ring = partial(services.dispatcher.ring_deliveries, again=True, after_seconds=seconds)
-            transaction.after_commit(ring)
     log.info(
         "delivered" if attempt.delivered else "delivery_failed",
         event_id=delivery.event_id,
@@ -159,13 +145,24 @@ def _record(services: Services, delivery: Delivery, attempt: Attempt) -> None:
     )
 
 
-def _judge_endpoint(
+def _record_failed(
     transaction: Transaction, services: Services, delivery: Delivery, attempt: Attempt
-) -> None:
-    if attempt.delivered:
-        note_success(transaction, delivery.org_id)
-    elif note_failure(
-        transaction, delivery.org_id, delivery.claimed_at, services.timings.endpoint_patience_seconds
-    ):
+) -> bool:
+    delays_seconds = services.timings.delivery_retry_seconds
+    held, seconds = store.mark_failed(transaction, delivery, delays_seconds=delays_seconds, jitter=JITTER)
+    if not held:
+        return False
+    store.insert_attempt(transaction, delivery, attempt)
+    if delivery.input_id is None:
+        _judge_endpoint(transaction, services, delivery)
+    if seconds is not None and seconds <= RING_AHEAD_SECONDS:
+        ring = partial(services.dispatcher.ring_deliveries, again=True, after_seconds=seconds)
+        transaction.after_commit(ring)
+    return True
+
+
+def _judge_endpoint(transaction: Transaction, services: Services, delivery: Delivery) -> None:
+    patience_seconds = services.timings.endpoint_patience_seconds
+    if note_failure(transaction, delivery.org_id, delivery.claimed_at, patience_seconds):
         log.warning("webhook_disabled", org_id=delivery.org_id)
         store.give_up_disabled(transaction, delivery.org_id)

@@ -54,13 +54,6 @@ _ENABLE = """
 UPDATE webhook_endpoints SET failing_since = NULL, disabled_at = NULL, disabled_reason = NULL WHERE org_id = %(org_id)s
 """
 
-# A success is noted once a minute: deliveries of a busy organization would wait for each other at this row.
-_NOTE_SUCCESS = """
-UPDATE webhook_endpoints SET failing_since = NULL, last_success_at = anex_now()
-WHERE org_id = %(org_id)s
-  AND (failing_since IS NOT NULL OR last_success_at IS NULL OR last_success_at < anex_now() - interval '1 minute')
-"""
-
 _NOTE_FAILURE = """
 UPDATE webhook_endpoints SET
     failing_since = coalesce(failing_since, %(failed_at)s),
@@ -162,11 +155,6 @@ def redeliver(transaction: Transaction, event_id: str) -> None:
         return
     _require_enabled(known["input_id"] is not None or known["disabled_at"] is None)
     begin_again(transaction, event_id)
-
-
-def note_success(transaction: Transaction, org_id: str) -> None:
-    """Record that an endpoint took an event."""
-    transaction.execute(_NOTE_SUCCESS, {"org_id": org_id})
 
 
 def note_failure(transaction: Transaction, org_id: str, failed_at: datetime, patience_seconds: float) -> bool:

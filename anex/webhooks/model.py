@@ -67,6 +67,9 @@ class Delivery:
     attempts: int
     fence: int
     claimed_at: datetime
+    url: str
+    sealed_secrets: tuple[bytes, ...]
+    """What signs it, the present secret first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +85,3 @@ class Attempt:
     def delivered(self) -> bool:
         """Whether the receiver took the event: 2xx and nothing else."""
         return self.status is not None and 200 <= self.status <= 299  # noqa: PLR2004 - what HTTP calls successful
-
-
-@dataclass(frozen=True, slots=True)
-class Receiver:
-    """Where a delivery goes, and the sealed secrets that sign it, the present one first."""
-
-    url: str
-    sealed_secrets: tuple[bytes, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from anex.webhooks.model import Attempt, Delivery, EventType, Receiver
+from anex.webhooks.model import Attempt, Delivery, EventType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,8 +30,11 @@ SELECT %(event_id)s, org_id, region, 'input.' || status, id, %(host)s, anex_now(
 FROM inputs WHERE id = %(input_id)s
 """
 
-# Claims of a region wait for each other, so that what is under way at a host is counted truly. They take a millisecond.
-_LOCK_CLAIMS = "SELECT pg_advisory_xact_lock(hashtext('anex.deliver.' || %(region)s))"
+# Claims of a region wait for each other, so that what is under way at a host is counted truly. They take a millisecond, because
+# they don't wait for the disk: a claim that a crash of Postgres loses is made again, and of its two holders one records.
+_LOCK_CLAIMS = """
+SELECT set_config('synchronous_commit', 'off', true), pg_advisory_xact_lock(hashtext('anex.deliver.' || %(region)s))
+"""
 
 # What is due in one of two lanes: first attempts, and whatever was tried before or goes to an endpoint that failed last.
 # The first attempt of a job's event waits for those of the events before it, not for their retries.
@@ -51,13 +54,19 @@ WITH busy AS (
     SELECT host FROM deliveries WHERE region = %(region)s AND lease_until >= anex_now()
     GROUP BY host HAVING count(*) >= %(host_max)s
 ), chosen AS (
-    SELECT deliveries.event_id {_DUE}
+    SELECT deliveries.event_id, deliveries.org_id, deliveries.input_id {_DUE}
       AND deliveries.due_at <= anex_now() AND deliveries.host NOT IN (SELECT host FROM busy)
     ORDER BY deliveries.due_at, deliveries.place LIMIT 1 FOR UPDATE OF deliveries SKIP LOCKED
 )
 UPDATE deliveries SET fence = fence + 1, lease_until = anex_now() + %(lease)s * interval '1 second'
-FROM chosen WHERE deliveries.event_id = chosen.event_id
-RETURNING deliveries.event_id, org_id, type, job_id, input_id, occurred_at, attempts, fence, anex_now() AS claimed_at
+FROM chosen
+    LEFT JOIN webhook_endpoints AS endpoint ON endpoint.org_id = chosen.org_id AND chosen.input_id IS NULL
+    LEFT JOIN inputs ON inputs.id = chosen.input_id
+WHERE deliveries.event_id = chosen.event_id
+RETURNING deliveries.event_id, deliveries.org_id, type, job_id, deliveries.input_id, occurred_at, attempts, fence,
+          anex_now() AS claimed_at, coalesce(inputs.callback_url, endpoint.url) AS url,
+          coalesce(inputs.callback_secret, endpoint.secret) AS sealed_secret,
+          CASE WHEN endpoint.previous_until > anex_now() THEN endpoint.previous_secret END AS previous_sealed_secret
 """  # noqa: S608 - constants
 
 _DUE_SOON = f"""
@@ -66,18 +75,22 @@ SELECT greatest(0, extract(epoch FROM deliveries.due_at - anex_now()))::float8 A
 ORDER BY deliveries.due_at, deliveries.place LIMIT %(most)s
 """  # noqa: S608 - constants
 
-_RECEIVER = """
-SELECT url, secret, CASE WHEN previous_until > anex_now() THEN previous_secret END AS previous_secret
-FROM webhook_endpoints WHERE org_id = %(org_id)s
-"""
-
-_CALLBACK_RECEIVER = "SELECT callback_url, callback_secret FROM inputs WHERE id = %(input_id)s"
-
 # What only the holder of the lease may write.
 _HELD = "WHERE event_id = %(event_id)s AND fence = %(fence)s AND state = 'waiting'"
 
-_MARK_DELIVERED = f"""
-UPDATE deliveries SET state = 'delivered', attempts = attempts + 1, due_at = NULL, lease_until = NULL, ended_at = anex_now() {_HELD}
+# All of it in one statement: this is what happens most. A success is noted at the endpoint once a minute, or deliveries of a busy
+# organization would wait for each other there.
+_RECORD_DELIVERED = f"""
+WITH held AS (
+    UPDATE deliveries SET state = 'delivered', attempts = attempts + 1, due_at = NULL, lease_until = NULL, ended_at = anex_now()
+    {_HELD} RETURNING event_id, attempts, org_id, input_id
+), noted AS (
+    UPDATE webhook_endpoints SET failing_since = NULL, last_success_at = anex_now()
+    FROM held WHERE webhook_endpoints.org_id = held.org_id AND held.input_id IS NULL
+      AND (failing_since IS NOT NULL OR last_success_at IS NULL OR last_success_at < anex_now() - interval '1 minute')
+)
+INSERT INTO delivery_attempts (event_id, attempt, org_id, begun_at, duration_milliseconds, status, answer, error)
+SELECT event_id, attempts, org_id, %(begun_at)s, %(duration_milliseconds)s, %(status)s, %(answer)s, %(error)s FROM held
 """  # noqa: S608 - constants
 
 _MARK_FAILED = f"""
@@ -186,7 +199,11 @@ def claim_delivery(
     transaction.execute(_LOCK_CLAIMS, {"region": region})
     values = {"region": region, "again": again, "lease": lease_seconds, "host_max": host_max}
     row = transaction.fetch_dict(_CLAIM, values)
-    return None if row is None else Delivery(**{**row, "type": EventType(row["type"])})
+    if row is None:
+        return None
+    sealed = (row.pop("sealed_secret"), row.pop("previous_sealed_secret"))
+    secrets = tuple(secret for secret in sealed if secret is not None)
+    return Delivery(**{**row, "type": EventType(row["type"]), "sealed_secrets": secrets})
 
 
 def list_due_seconds(
@@ -197,21 +214,10 @@ def list_due_seconds(
     return [row["seconds"] for row in transaction.fetch_dicts(_DUE_SOON, values)]
 
 
-def find_receiver(reader: Reader, delivery: Delivery) -> Receiver | None:
-    """Return where a delivery goes and what signs it."""
-    if delivery.input_id is not None:
-        row = reader.fetch_dict(_CALLBACK_RECEIVER, {"input_id": delivery.input_id})
-        return None if row is None else Receiver(row["callback_url"], (row["callback_secret"],))
-    row = reader.fetch_dict(_RECEIVER, {"org_id": delivery.org_id})
-    if row is None:
-        return None
-    secrets = (row["secret"], row["previous_secret"])
-    return Receiver(row["url"], tuple(secret for secret in secrets if secret is not None))
-
-
-def mark_delivered(transaction: Transaction, delivery: Delivery) -> bool:
-    """End a held delivery well. False when the lease was lost."""
-    return transaction.execute(_MARK_DELIVERED, _claim_of(delivery)) == 1
+def record_delivered(transaction: Transaction, delivery: Delivery, attempt: Attempt) -> bool:
+    """End a held delivery well, with the attempt that was taken, and note the success. False when the lease was lost."""
+    values = {**_claim_of(delivery), **_values_of(delivery, attempt)}
+    return transaction.execute(_RECORD_DELIVERED, values) == 1
 
 
 def mark_failed(
@@ -228,14 +234,7 @@ def mark_failed(
 
 def insert_attempt(transaction: Transaction, delivery: Delivery, attempt: Attempt) -> None:
     """Record what came of a held delivery's attempt."""
-    values = {
-        "event_id": delivery.event_id,
-        "attempt": delivery.attempts + 1,
-        "org_id": delivery.org_id,
-        "begun_at": delivery.claimed_at,
-        **{field.name: getattr(attempt, field.name) for field in fields(Attempt)},
-    }
-    transaction.execute(_INSERT_ATTEMPT, values)
+    transaction.execute(_INSERT_ATTEMPT, _values_of(delivery, attempt))
 
 
 def give_up_disabled(transaction: Transaction, org_id: str | None = None, batch: int = 10_000) -> int:
@@ -262,3 +261,13 @@ def list_attempts(reader: Reader, org_id: str, event_id: str, limit: int) -> lis
 
 def _claim_of(delivery: Delivery) -> dict[str, Any]:
     return {"event_id": delivery.event_id, "fence": delivery.fence}
+
+
+def _values_of(delivery: Delivery, attempt: Attempt) -> dict[str, Any]:
+    return {
+        "event_id": delivery.event_id,
+        "attempt": delivery.attempts + 1,
+        "org_id": delivery.org_id,
+        "begun_at": delivery.claimed_at,
+        **{field.name: getattr(attempt, field.name) for field in fields(Attempt)},
+    }
