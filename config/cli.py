@@ -32,6 +32,7 @@ _GROUPS = {
     "ledger": "config.cli_money",
     "models": "config.cli_models",
     "job": "config.cli_job",
+    "estimates": "config.cli_estimates",
     "freeze": "config.cli_freeze",
     "webhook": "config.cli_webhook",
 }

@@ -94,7 +94,11 @@ def _tell_outcome(job: dict[str, Any]) -> str | None:
 def _tell_sample(sample: dict[str, Any] | None) -> str | None:
     if sample is None:
         return None
-    return f"{sample['rows_answered'] or 0} of {sample['rows_drawn']} rows answered"
+    told = f"{sample['rows_answered'] or 0} of {sample['rows_drawn']} rows answered"
+    if not sample["output_quantiles"]:
+        return told
+    half, most, longest = sample["output_quantiles"]
+    return f"{told}; half within {half:,} tokens, 95 % within {most:,}, the longest {longest:,}; {sample['rows_cut']} cut"
 
 
 def _tell_estimate(estimate: dict[str, Any] | None) -> str | None:
@@ -104,7 +108,8 @@ def _tell_estimate(estimate: dict[str, Any] | None) -> str | None:
     thinking = "" if budget is None else f", {budget:,} of thinking"
     return (
         f"{format_cents(estimate['cost_cents'])} at most: {estimate['input_tokens']:,} tokens in, "
-        f"{estimate['output_tokens']:,} out, {estimate['max_output_tokens']:,} a row{thinking}; "
+        f"{estimate['output_tokens']:,} out ({estimate['output_tokens_at_cap']:,} with every row at its cap of "
+        f"{estimate['max_output_tokens']:,}){thinking}; "
         f"about {estimate['processing_seconds']:,} s"
     )
 

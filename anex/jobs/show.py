@@ -33,7 +33,10 @@ FROM chunks WHERE job_id = %(job_id)s AND state = 'leased' GROUP BY leased_by OR
 """
 
 _SAMPLE = """
-SELECT jsonb_array_length(drawn -> 'rows') AS rows_drawn, jsonb_array_length(lengths) AS rows_answered, sampled_at
+SELECT jsonb_array_length(drawn -> 'rows') AS rows_drawn, jsonb_array_length(lengths) AS rows_answered, sampled_at,
+       (SELECT percentile_disc(ARRAY[0.5, 0.95, 1.0]) WITHIN GROUP (ORDER BY (each ->> 'output')::integer)
+        FROM jsonb_array_elements(lengths) AS each) AS output_quantiles,
+       (SELECT count(*) FROM jsonb_array_elements(lengths) AS each WHERE (each ->> 'cut')::boolean) AS rows_cut
 FROM samples WHERE job_id = %(job_id)s
 """
 
@@ -111,7 +114,9 @@ def describe_job(
 def _describe_estimate(job: Job) -> dict[str, Any] | None:
     if job.est_cost_cents is None:
         return None
-    return {name: getattr(job, column) for name, column in _ESTIMATE_FIELDS.items()}
+    estimate = {name: getattr(job, column) for name, column in _ESTIMATE_FIELDS.items()}
+    # What is held for is the lower of two bounds: every row at its cap, and the sample's bound on the sum.
+    return {**estimate, "output_tokens_at_cap": (job.total_rows or 0) * (job.max_output_tokens or 0)}
 
 
 def _describe_wait(job: Job, units: list[UnitRow]) -> str | None:

@@ -81,7 +81,13 @@ def test_a_job_that_runs_nothing_yet_says_whose_turn_it_is(anex: CommandLine, wo
     assert anex.read("job", "show", priced.id)["waits_for"] == "its approval"
     shown = anex.read("job", "show", sampled.id)
     assert shown["waits_for"] == "a worker: no worker serves fake-chat in the region 'world' yet"
-    assert shown["sample"] == {"rows_drawn": 3, "rows_answered": None, "sampled_at": None}
+    assert shown["sample"] == {
+        "rows_drawn": 3,
+        "rows_answered": None,
+        "sampled_at": None,
+        "output_quantiles": None,
+        "rows_cut": 0,
+    }
     assert re.search(r"sample +0 of 3 rows answered", anex.run("job", "show", sampled.id).stdout)
 
 
