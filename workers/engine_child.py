@@ -182,7 +182,13 @@ class EngineChild:
             return f"the engine has been starting for {seconds:.0f} s; its log says: {said}"
         if self.state is ChildState.BACKING_OFF:
             left = max(0.0, self._restart_at - self._monotonic())
-            return f"the engine {self.deaths[-1].reason}; next start in {left:.0f} s; its log ended: {said}"
+            # What an engine says last when it dies at work may quote a prompt: that stays in its log.
+            told = (
+                f"see {self._command.log_path.name}"
+                if self.deaths[-1].was_ready
+                else f"its log ended: {said}"
+            )
+            return f"the engine {self.deaths[-1].reason}; next start in {left:.0f} s; {told}"
         return f"the engine is {self.state} since {seconds:.0f} s"
 
     def _spawn(self) -> None:

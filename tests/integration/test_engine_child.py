@@ -117,11 +117,15 @@ def test_a_killed_engine_comes_back_as_another_generation(
 ) -> None:
     child.start()
     wait_for(child, clock, ChildState.READY)
+    with command.log_path.open("a") as engine_log:
+        engine_log.write("failed on the prompt: a secret\n")
     child.kill()
     wait_for(child, clock, ChildState.BACKING_OFF)
     assert find_mark(command.socket_path) is None
     assert not command.socket_path.exists()
     assert "SIGKILL" in child.describe()
+    assert "see engine.log" in child.describe()
+    assert "secret" not in child.describe()
     wait_for(child, clock, ChildState.READY)
     assert child.generation == 2
     assert [(death.generation, death.was_ready) for death in child.deaths] == [(1, True)]

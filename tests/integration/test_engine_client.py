@@ -71,7 +71,10 @@ def raw_server(answer: bytes) -> Iterator[Path]:
                     connection, _ = listener.accept()
                 except OSError:
                     return
-                with connection, suppress(ConnectionError):  # the client's look at its metrics may be over by then
+                with (
+                    connection,
+                    suppress(ConnectionError),
+                ):  # the client's look at its metrics may be over by then
                     connection.recv(65536)
                     connection.sendall(answer)
 
