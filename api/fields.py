@@ -12,6 +12,18 @@ from typing import Any
 from marshmallow import ValidationError, fields
 
 
+class Text(fields.String):
+    """A JSON string."""
+
+    default_error_messages = {"invalid": "must be a string"}  # noqa: RUF012 - as the library declares it
+
+
+class Object(fields.Dict):
+    """A JSON object of any content."""
+
+    default_error_messages = {"invalid": "must be an object"}  # noqa: RUF012 - see above
+
+
 class StrictBoolean(fields.Boolean):
     """``true`` or ``false``."""
 

@@ -10,7 +10,7 @@ from marshmallow.validate import Length, OneOf
 
 from anex.inputs.model import InputRequest, InputStatus
 from anex.regions import REGIONS
-from api.fields import Timestamp
+from api.fields import Text, Timestamp
 from api.schema import INPUT_ID, INPUT_URI, TIME, AnswerSchema, RequestSchema, about
 
 if TYPE_CHECKING:
@@ -22,28 +22,28 @@ URL_CHARACTERS_MAX = 8192
 class InputRequestSchema(RequestSchema):
     """Body of ``POST /inputs``."""
 
-    format = String(
+    format = Text(
         validate=OneOf(["jsonl"], error="must be 'jsonl'"),
         allow_none=True,
         metadata=about("The file's format. Needed for a direct upload.", example="jsonl"),
     )
-    source_url = String(
-        validate=Length(max=URL_CHARACTERS_MAX),
+    source_url = Text(
+        validate=Length(max=URL_CHARACTERS_MAX, error="must have at most {max} characters"),
         allow_none=True,
         metadata=about(
             "An https:// address to copy the file from. Without it, the answer is an upload form.",
             example="https://bucket.example.com/input.jsonl",
         ),
     )
-    callback_url = String(
-        validate=Length(max=URL_CHARACTERS_MAX),
+    callback_url = Text(
+        validate=Length(max=URL_CHARACTERS_MAX, error="must have at most {max} characters"),
         allow_none=True,
         metadata=about(
             "An https:// address that is told when the copy ends; with source_url only.",
             example="https://hooks.example.com/ingest",
         ),
     )
-    data_residency = String(
+    data_residency = Text(
         validate=OneOf(REGIONS, error="must be 'world' or 'eu'"),
         allow_none=True,
         metadata=about(

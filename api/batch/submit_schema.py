@@ -6,12 +6,11 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from marshmallow import ValidationError, post_load, validates_schema
-from marshmallow.fields import Dict, String
 from marshmallow.validate import Length, OneOf, Range
 
 from anex.jobs.submit_rules import SubmitRequest
 from anex.regions import REGIONS
-from api.fields import StrictBoolean, StrictInteger, StrictNumber
+from api.fields import Object, StrictBoolean, StrictInteger, StrictNumber, Text
 from api.schema import INPUT_ID, INPUT_URI, NAME_CHARACTERS_MAX, RequestSchema, about
 
 if TYPE_CHECKING:
@@ -24,14 +23,14 @@ OUTPUT_TOKENS_MAX = 32_768
 class SubmitRequestSchema(RequestSchema):
     """Body of ``POST /jobs``."""
 
-    input_id = String(
+    input_id = Text(
         allow_none=True,
         metadata=about("The input's id. Give exactly one of input_id and input_s3_uri.", example=INPUT_ID),
     )
-    input_s3_uri = String(allow_none=True, metadata=about("The input's other name.", example=INPUT_URI))
-    model = String(
+    input_s3_uri = Text(allow_none=True, metadata=about("The input's other name.", example=INPUT_URI))
+    model = Text(
         required=True,
-        validate=Length(min=1, max=NAME_CHARACTERS_MAX),
+        validate=Length(min=1, max=NAME_CHARACTERS_MAX, error="must have {min} to {max} characters"),
         error_messages={"required": "this field is required"},
         metadata=about("The id of a model on offer.", example="qwen3.8-27b"),
     )
@@ -57,8 +56,8 @@ class SubmitRequestSchema(RequestSchema):
             "Most thinking tokens of a row; 0 for no cap. Estimated when it is left out.", example=0
         ),
     )
-    reasoning_effort = String(
-        validate=Length(min=1, max=NAME_CHARACTERS_MAX),
+    reasoning_effort = Text(
+        validate=Length(min=1, max=NAME_CHARACTERS_MAX, error="must have {min} to {max} characters"),
         allow_none=True,
         metadata=about("How hard the model thinks: one of its levels.", example="low"),
     )
@@ -70,7 +69,7 @@ class SubmitRequestSchema(RequestSchema):
             "exclusiveMinimum": 0,
         },
     )
-    response_format = Dict(
+    response_format = Object(
         allow_none=True,
         metadata=about("Structured output of every row.", example={"type": "json_object"}),
     )
@@ -79,7 +78,7 @@ class SubmitRequestSchema(RequestSchema):
         allow_none=True,
         metadata=about("Width of the vectors; embedding models only.", example=1024),
     )
-    data_residency = String(
+    data_residency = Text(
         validate=OneOf(REGIONS, error="must be 'world' or 'eu'"),
         allow_none=True,
         metadata=about(
