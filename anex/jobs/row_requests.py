@@ -13,8 +13,6 @@ from anex.rows.requests import chat_request
 from anex.usage import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from anex.media.fetch import MediaFetcher
     from anex.rows.chat import ChatMessage, ChatRow
     from anex.rows.inputs import InputTerms
@@ -23,6 +21,9 @@ if TYPE_CHECKING:
 
 TEMPLATE_TOKENS_MAX = 1024
 """More than any chat template writes around a conversation's own words, beside what it writes around each message."""
+SWITCHES = frozenset({"enable_thinking", "reasoning_effort"})
+"""Options of a template that add no text of the caller's."""
+
 MESSAGE_TOKENS_MAX = 32
 
 _encode = msgspec.json.Encoder(enc_hook=encode_long).encode
@@ -44,7 +45,7 @@ def make_chat_request(
     The tokens of a row of text are counted only where they might leave less than the cap.
     """
     media = row.list_media()
-    if not media and _fits_anyhow(terms, row.messages):
+    if not media and _fits_anyhow(terms, row):
         return ChatRequest(chat_request(terms, row, 0), Usage())
     check_items(terms.spec, media)
     found = count_chat_rows(inputs, [row])[0]
@@ -54,9 +55,14 @@ def make_chat_request(
     return ChatRequest(chat_request(terms, row, found.usage.input_tokens, messages), found.usage)
 
 
-def _fits_anyhow(terms: ChatTerms, messages: Sequence[ChatMessage]) -> bool:
-    """Whether the whole cap fits whatever the count is: a byte-level tokenizer never makes more tokens than bytes."""
-    bound = len(_encode(messages)) + TEMPLATE_TOKENS_MAX + MESSAGE_TOKENS_MAX * len(messages)
+def _fits_anyhow(terms: ChatTerms, row: ChatRow) -> bool:
+    """Whether the whole cap fits whatever the count is: a byte-level tokenizer never makes more tokens than bytes.
+
+    Not where the row has options of its own: a template may write them out (tools, say), at any length.
+    """
+    if set(row.chat_template_kwargs or ()) - SWITCHES:
+        return False
+    bound = len(_encode(row.messages)) + TEMPLATE_TOKENS_MAX + MESSAGE_TOKENS_MAX * len(row.messages)
     return bound + terms.cap <= terms.spec.context_tokens
 
 

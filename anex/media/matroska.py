@@ -95,7 +95,9 @@ def read_matroska(window: Window) -> Clip | None:
     seconds = _stated_seconds(segment)
     if seconds is None and clusters is not None and (complete or _read_end(window, segment, clusters)):
         seconds = _measured_seconds(segment)
-    return Clip(seconds, frames if complete else None, rate) if seconds and seconds > 0 else None
+    # What is seen of a clip's beginning says nothing of its rate: that may vary.
+    pictures = (frames, rate) if complete else (None, None)
+    return Clip(seconds, *pictures) if seconds and seconds > 0 else None
 
 
 def _read_heads(window: Window, segment: _Segment) -> int | None:

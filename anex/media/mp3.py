@@ -27,7 +27,9 @@ _FRAME_BYTES = 256
 """Of the first frame: every header that states a length ends within."""
 _VBRI_OFFSET = 36
 _VBRI_FRAMES = 14
-_HAS_FRAMES = 1
+_HAS_FRAMES, _HAS_BYTES = 1, 2
+_SLACK, _SLACK_BYTES = 0.1, 4096
+"""By so much a file may be longer than its header says: tags stand at its end."""
 _FIELDS = ((1, 4), (2, 4), (4, 100), (8, 4))
 """What the flags of a Xing header announce, in order: frames, bytes, a table of places, a quality."""
 _GAPLESS_OFFSET = 21
@@ -52,7 +54,8 @@ def read_mp3(window: Window) -> Clip | None:
     while 0 <= offset < _JUNK_MAX_BYTES:
         frame = _read_head(head[offset : offset + 4])
         if frame is not None:
-            return _read_frame(frame, head[offset : offset + _FRAME_BYTES])
+            left_bytes = window.size_bytes - start - offset
+            return _read_frame(frame, head[offset : offset + _FRAME_BYTES], left_bytes)
         offset = head.find(b"\xff", offset + 1)
     return None
 
@@ -71,21 +74,26 @@ def _read_head(head: bytes) -> _Frame | None:
     return _Frame(_RATES[rate_index] // halves, 576, 4 + (9 if mono else 17))
 
 
-def _read_frame(frame: _Frame, body: bytes) -> Clip | None:
+def _read_frame(frame: _Frame, body: bytes, left_bytes: int) -> Clip | None:
     samples = None
     if body[frame.xing_offset : frame.xing_offset + 4] in {b"Xing", b"Info"}:
-        samples = _read_xing(frame, body[frame.xing_offset :])
+        samples = _read_xing(frame, body[frame.xing_offset :], left_bytes)
     elif body[_VBRI_OFFSET : _VBRI_OFFSET + 4] == b"VBRI":
         samples = frame.samples * int.from_bytes(body[_VBRI_OFFSET + _VBRI_FRAMES :][:4], "big")
     return Clip(Fraction(samples, frame.rate)) if samples and samples > 0 else None
 
 
-def _read_xing(frame: _Frame, header: bytes) -> int | None:
+def _read_xing(frame: _Frame, header: bytes, window_bytes: int) -> int | None:
     """Return the samples that the header states, without the encoder's delay and padding where it names them."""
     flags = int.from_bytes(header[4:8], "big")
     if not flags & _HAS_FRAMES:
         return None
     samples = frame.samples * int.from_bytes(header[8:12], "big")
+    if (
+        flags & _HAS_BYTES
+        and window_bytes > (1 + _SLACK) * int.from_bytes(header[12:16], "big") + _SLACK_BYTES
+    ):
+        return None  # there is more behind what it speaks of: files that were put together
     writer = 8 + sum(size_bytes for flag, size_bytes in _FIELDS if flags & flag)
     if header[writer : writer + 4] in _GAPLESS_WRITERS:
         gaps = int.from_bytes(header[writer + _GAPLESS_OFFSET :][:3], "big")

@@ -77,10 +77,12 @@ def _with_pictures(seconds: Fraction, tracks: list[Track]) -> Clip:
     video = next((track for track in tracks if track.kind == b"vide"), None)
     if video is None:
         return Clip(seconds)
-    rate = None
-    if video.samples and video.duration:
-        rate = Fraction(video.samples * video.scale, video.duration)
-    return Clip(seconds, (video.samples or None) if video.complete else None, rate)
+    if not (
+        video.complete and video.samples
+    ):  # what is seen of the beginning says nothing of the rate: that may vary
+        return Clip(seconds)
+    rate = Fraction(video.samples * video.scale, video.duration) if video.duration else None
+    return Clip(seconds, video.samples, rate)
 
 
 def _read_track(window: Window, box: Box) -> Track | None:

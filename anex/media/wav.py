@@ -55,7 +55,8 @@ def read_wav(window: Window) -> Clip | None:
 
 def _note(heads: _Heads, kind: bytes, body: bytes) -> None:
     if kind == b"fmt " and len(body) >= _FORMAT.size:
-        heads.tag, _, heads.rate, heads.bytes_per_second, heads.block_bytes, _ = _FORMAT.unpack_from(body)
+        heads.tag, channels, heads.rate, heads.bytes_per_second, _, bits = _FORMAT.unpack_from(body)
+        heads.block_bytes = channels * ((bits + 7) // 8)  # as decoders have it, whatever the head says of it
         if heads.tag == _EXTENSIBLE and len(body) >= _SUBFORMAT + 2:
             heads.tag = int.from_bytes(body[_SUBFORMAT : _SUBFORMAT + 2], "little")
     elif kind == b"fact" and len(body) >= 4:  # noqa: PLR2004 - one number of four bytes

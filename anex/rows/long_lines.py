@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 LONG_STRING_BYTES = 64 << 10
 SHORT_PART_MAX_BYTES = 32 << 20
 """Of a line beside its long strings: parsed, it takes some ten times as much."""
+VALUES_MAX = 1_000_000
+"""Of the same: strings, numbers, objects and arrays, counted by the marks between them, in texts too."""
 TEXT_MAX_BYTES = 32 << 20
 """Of a string that is text: no model's context holds more (131,072 tokens of ``TOKEN_MAX_BYTES``)."""
 TOKEN_MAX_BYTES = 256
@@ -117,7 +119,11 @@ def _cut_out(line: bytearray, strings: list[tuple[int, int]]) -> bytes:
     for place, (begin, end) in enumerate(strings):
         pieces += (memoryview(line)[done:begin], _mark(place))
         done = end
-    return b"".join((*pieces, memoryview(line)[done:]))
+    kept = b"".join((*pieces, memoryview(line)[done:]))
+    # Each value is an object of some tens of bytes: 31 MiB of empty arrays took a planner to 2 GB.
+    if kept.count(b",") + kept.count(b"[") + kept.count(b"{") > VALUES_MAX:
+        raise RowRefused(f"the line holds over {VALUES_MAX:,} values beside its media. Split this row")
+    return kept
 
 
 def _mark(place: int) -> bytes:

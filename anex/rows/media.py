@@ -162,8 +162,14 @@ def _describe_rate(terms: MediaTerms, length: Length, most: int) -> str:
     )
 
 
+SECONDS_WRITTEN_MAX = 10**15
+"""Larger numbers are told in short: they come from callers."""
+
+
 def _format_seconds(number: Fraction) -> str:
     """Return a number with three decimals at most, rounded up: what is over a limit never reads like the limit."""
+    if number >= SECONDS_WRITTEN_MAX:
+        return f"{float(number):g}"
     thousandths = ceil(number * 1000)
     return f"{thousandths / 1000:.3f}".rstrip("0").rstrip(".")
 

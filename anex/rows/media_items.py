@@ -225,9 +225,16 @@ def _open_address(modality: Modality, payload: Payload, field: str) -> Hosted:
         raise RowRefused(f"{field} is not a valid https:// address")
     extension = find_by_extension(payload)
     named = None if extension is None else find_by_name(modality, extension)
-    if extension is not None and named is None and extension in OTHER_EXTENSIONS:
+    if extension is not None and named is None and _names_other_media(modality, extension):
         raise _unsupported(modality, extension)
     return Hosted(modality, named, payload)
+
+
+def _names_other_media(modality: Modality, extension: str) -> bool:
+    """Whether an extension is of media that this kind of part doesn't take."""
+    return extension in OTHER_EXTENSIONS or any(
+        find_by_name(other, extension) for other in FORMATS if other != modality
+    )
 
 
 def _unsupported(modality: Modality, named: str) -> RowRefused:

@@ -211,3 +211,18 @@ def test_the_last_page_is_found_in_a_long_file_by_its_end() -> None:
 )
 def test_an_ogg_file_that_says_too_little_states_no_length(content: bytes) -> None:
     assert seconds("ogg", content) is None
+
+
+def test_a_block_of_plain_samples_is_as_large_as_its_samples_whatever_the_head_says() -> None:
+    """A head that lied made 20 seconds less than a thousandth."""
+    body = struct.pack("<HHIIHH", 1, 1, 8000, 16_000, 60_000, 16)
+    assert seconds("wav", riff(b"WAVE", chunk(b"fmt ", body), chunk(b"data", SECOND * 20))) == 20
+
+
+def test_two_mp3_files_in_one_state_no_length() -> None:
+    """The first one's header speaks of the first alone."""
+    header = b"Xing" + struct.pack(">III", 3, 100, 40_000)
+    one = (b"\xff\xfb\x90\x64" + bytes(32) + header).ljust(40_000, b"\0")
+    assert seconds("mp3", one) == Fraction(100 * 1152, 44_100)
+    assert seconds("mp3", one + bytes(128)) == Fraction(100 * 1152, 44_100)
+    assert seconds("mp3", one + one) is None

@@ -138,13 +138,13 @@ def test_fragments_may_state_the_whole_or_be_listed() -> None:
     assert seconds("mp4", bare[:movie_bytes] + index + bare[movie_bytes:]) == Fraction(1234, 1000)
 
 
-def test_too_many_fragments_to_follow_state_no_length_but_a_rate() -> None:
+def test_too_many_fragments_to_follow_state_neither_length_nor_rate() -> None:
     plain = box(b"trun", struct.pack(">II", 0, 25))
     endless = [plain] * 9000
     source = MemorySource(make_fragments(*endless, extends=box(b"mehd", struct.pack(">II", 0, 7000))))
 
     assert seconds("mp4", make_fragments(*endless)) is None
-    assert read_clip("mp4", source) == Clip(Fraction(7), None, Fraction(25))
+    assert read_clip("mp4", source) == Clip(Fraction(7))
     assert source.reads <= READS_MAX
 
 
@@ -159,7 +159,7 @@ def test_the_last_of_many_fragments_is_found_by_the_index_at_the_end() -> None:
 
     clip = read_clip("mp4", MemorySource(endless + last + index))
 
-    assert clip == Clip(Fraction(9002), None, Fraction(25))
+    assert clip == Clip(Fraction(9002))
 
 
 # Matroska
@@ -211,7 +211,7 @@ def test_a_long_live_file_is_measured_from_its_end() -> None:
     content = make_webm(make_info(), VIDEO_TRACK, *clusters)
     source = MemorySource(content)
 
-    assert read_clip("webm", source) == Clip(Fraction(2_499_960, 1000), None, Fraction(25))
+    assert read_clip("webm", source) == Clip(Fraction(2_499_960, 1000))
     assert source.reads <= READS_MAX
 
 
@@ -230,8 +230,8 @@ def test_a_source_that_stops_answering_leaves_what_was_stated() -> None:
     clusters = [make_cluster(1000 * number, *range(0, 1000, 40)) for number in range(900)]
     content = make_webm(make_info(900_000.0), VIDEO_TRACK, *clusters)
 
-    assert read_clip("webm", Stopping(content, 1)) == Clip(Fraction(900), None, Fraction(25))
-    assert read_clip("webm", MemorySource(content), reads_max=1) == Clip(Fraction(900), None, Fraction(25))
+    assert read_clip("webm", Stopping(content, 1)) == Clip(Fraction(900))
+    assert read_clip("webm", MemorySource(content), reads_max=1) == Clip(Fraction(900))
 
 
 @pytest.mark.parametrize("format", ["mp4", "webm", "mkv", "mov"])

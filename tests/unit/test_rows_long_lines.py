@@ -223,3 +223,12 @@ def test_a_line_whose_string_never_ends_is_not_looked_at_again_from_each_quote_i
     assert fault == "Line 1: not valid JSON: the line ends before the object does"
     (fault,) = check(line + line).faults.sentences()
     assert fault.startswith("Line 1: not valid JSON")
+
+
+def test_a_line_of_millions_of_values_is_refused_before_it_is_parsed() -> None:
+    """31 MiB of empty arrays took a planner to two gigabytes."""
+    line = chat_line("a", body={**said("hi"), "zz": ["x" * (9 * MIB)]}).replace(
+        b'"zz":[', b'"zz":[' + b"[]," * 600_000
+    )
+    (fault,) = check(join_lines(line)).faults.sentences()
+    assert fault == "Line 1: the line holds over 1,000,000 values beside its media. Split this row"

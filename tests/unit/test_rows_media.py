@@ -272,3 +272,22 @@ def test_a_clip_of_one_frame_is_refused_however_long_it_is_said_to_be() -> None:
     assert fault_of(video(clip)) == told
     assert fault_of(video(clip, duration_seconds=5)) == told
     assert check(line(video(inline("video/x-msvideo", avi(2, 1))))).faults.sentences() == []
+
+
+@pytest.mark.parametrize(
+    ("part", "told"),
+    [
+        (audio("https://h/a.png"), "unsupported audio format 'png'"),
+        (audio("https://h/a.webm"), "unsupported audio format 'webm'"),
+        (image("https://h/a.mp4"), "unsupported image format 'mp4'"),
+        (video("https://h/a.wav"), "unsupported video format 'wav'"),
+    ],
+)
+def test_an_extension_of_other_media_is_refused_while_it_is_free(part: dict[str, Any], told: str) -> None:
+    assert told in fault_of(part, spec=NEMOTRON)
+
+
+def test_a_length_of_hundreds_of_digits_is_told_in_short() -> None:
+    assert "audio duration 1e+308s exceeds" in fault_of(
+        audio("https://h/a.mp3", duration_seconds=1e308), spec=NEMOTRON
+    )
