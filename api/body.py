@@ -34,8 +34,11 @@ class BodyParser(FlaskParser):
     def load_json(self, req: Request, schema: Schema) -> Any:  # noqa: ARG002 - webargs' signature
         """Return the body's object without its null fields; an empty body is an empty object."""
         raw = _read(req)
-        if len(raw) > BODY_MAX_BYTES:
+        declared_bytes = req.content_length or 0
+        if max(len(raw), declared_bytes) > BODY_MAX_BYTES:
             raise RequestEntityTooLarge
+        if len(raw) < declared_bytes:  # what never came must not count as nothing to say
+            raise BadRequest
         if not raw.strip():
             return {}
         try:

@@ -35,7 +35,7 @@ WHERE id = %(job_id)s AND data_deleted_at IS NULL
 REASON_FORGOTTEN = "The input was not valid. What was wrong with it was deleted with the job's data."
 """In place of a reason that quotes the input."""
 
-_MARK_WAITING = "UPDATE jobs SET delete_requested = true WHERE id = %(job_id)s"
+_MARK_WAITING = "UPDATE jobs SET delete_requested = true WHERE id = %(job_id)s AND data_deleted_at IS NULL"
 
 
 def purge_intermediates(services: Services, job: Job) -> None:

@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from api.request_frame import BODY_MAX_BYTES
 from tests.support.served_api import serve_api
 
 if TYPE_CHECKING:
@@ -149,6 +150,18 @@ def test_a_client_that_never_reads_is_given_up(api_environment: dict[str, str], 
         for connection in deaf:
             assert 1 <= hear_end(connection).count(b"HTTP/1.1 200 ") < 100
         assert "did not take its answer" not in (tmp_path / "log").read_text()
+
+
+def test_a_body_that_never_came_is_not_taken_for_none(
+    api_environment: dict[str, str], tmp_path: Path, tenant: Tenant
+) -> None:
+    """One byte over the bound was read as an empty body: an approval went through without the body that it announced."""
+    with serve_api(api_environment, tmp_path / "log") as api:
+        for size_bytes in (BODY_MAX_BYTES + 1, BODY_MAX_BYTES + 2):
+            with connect(api) as connection:
+                connection.sendall(head_of(tenant) + f"Content-Length: {size_bytes}\r\n\r\n".encode())
+                status, body = hear(connection)
+            assert (status, json.loads(body)["error"]["code"]) == (413, "request_too_large")
 
 
 def test_a_body_of_many_small_chunks_delays_nobody(
