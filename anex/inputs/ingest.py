@@ -16,7 +16,7 @@ from anex.errors import LeaseLost, StorageUnavailable
 from anex.inputs import copies
 from anex.inputs.source import SourceCutShort, SourceFault, SourceLimits, SourceReader
 from anex.lease_keeper import kept_alive
-from anex.webhooks.deliver import call_back
+from anex.webhooks.outbox import announce_input
 
 if TYPE_CHECKING:
     import threading
@@ -99,7 +99,7 @@ def _settle_ready(services: Services, copy: Copy, head: ObjectHead) -> None:
             transaction, copy, head.size_bytes, services.timings.input_retention_seconds
         )
         if settled:
-            call_back(transaction, services, copy.id)
+            announce_input(transaction, services, copy.id)
             _ring_next(transaction, services, copy)
     log.info("copy_done" if settled else "copy_outrun", input_id=copy.id, size_bytes=head.size_bytes)
 
@@ -108,7 +108,7 @@ def _settle_failed(services: Services, copy: Copy, reason: str) -> None:
     with services.database.transaction() as transaction:
         settled = copies.mark_copy_failed(transaction, copy, reason)
         if settled:
-            call_back(transaction, services, copy.id)
+            announce_input(transaction, services, copy.id)
             _ring_next(transaction, services, copy)
     log.info("copy_failed" if settled else "copy_outrun", input_id=copy.id, reason=reason)
 

@@ -6,8 +6,7 @@ A transition writes its event, and what is to be told of it, in its own transact
 from __future__ import annotations
 
 from dataclasses import fields
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from psycopg.sql import SQL, Identifier, Placeholder
 from psycopg.types.json import Json, Jsonb
@@ -16,15 +15,13 @@ from anex.errors import JobNotFound, JobStateConflict
 from anex.ids import is_id, new_id
 from anex.jobs.model import Job, Step
 from anex.jobs.transitions import TERMINAL, Status, sources_of
-from anex.webhooks.model import JOB_EVENTS
-from anex.webhooks.store import insert_delivery
+from anex.webhooks.outbox import announce_job
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from anex.clock import Clock
     from anex.db import Reader, Transaction
-    from anex.services import Dispatcher
+    from anex.webhooks.outbox import Surroundings
 
 _COLUMNS = SQL(", ").join(Identifier(field.name) for field in fields(Job))
 
@@ -49,22 +46,6 @@ _INSERT_ACTION = """
 INSERT INTO job_actions (org_id, job_id, action, key_id, at)
 VALUES (%(org_id)s, %(job_id)s, %(action)s, %(key_id)s, anex_now())
 """
-
-
-class Surroundings(Protocol):
-    """What of the services a transition needs: the time in its event's id, and the doorbell of those who tell it."""
-
-    @property
-    def clock(self) -> Clock:
-        """Tells the time of day."""
-
-    @property
-    def dispatcher(self) -> Dispatcher:
-        """Rings for deliveries."""
-
-    @property
-    def region(self) -> str:
-        """Whose deliveries are heard by this dispatcher's queues."""
 
 
 def get_job(reader: Reader, job_id: str, org_id: str | None = None) -> Job:
@@ -198,20 +179,8 @@ def _insert_event(
         "key_id": key_id,
     }
     event = transaction.fetch_dict(_INSERT_EVENT, values)
-    event_type = JOB_EVENTS.get(Status(job.status))
-    if event is None or event_type is None:
-        return
-    again = insert_delivery(
-        transaction,
-        event_id=event_id,
-        org_id=job.org_id,
-        region=job.region,
-        event_type=event_type,
-        job_id=job.id,
-        occurred_at=event["at"],
-    )
-    if again is not None and job.region == services.region:
-        transaction.after_commit(partial(services.dispatcher.ring_deliveries, again=again))
+    if event is not None:
+        announce_job(transaction, services, job, event_id, event["at"])
 
 
 def _adapt(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,11 +14,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from anex.errors import AnexError, DatabaseUnavailable, LeaseLost
-from anex.ids import new_id
 from anex.inputs.store import get_input
 from anex.jobs.store import get_job
-from anex.outbound import OutboundRefused
-from anex.outbound_addresses import read_target
 from anex.webhooks import store
 from anex.webhooks.endpoints import note_failure
 from anex.webhooks.events import encode_callback, encode_job_event
@@ -76,25 +73,6 @@ def deliver_next(services: Services, *, again: bool) -> bool:
     attempt = _try(services, delivery)
     _record(services, delivery, attempt)
     return True
-
-
-def call_back(transaction: Transaction, services: Services, input_id: str) -> None:
-    """Put the callback of an input that the transaction settles into the outbox, if one was asked for, and ring for it."""
-    statement = "SELECT callback_url FROM inputs WHERE id = %(input_id)s AND callback_url IS NOT NULL"
-    row = transaction.fetch_dict(statement, {"input_id": input_id})
-    if row is None:
-        return
-    event_id = new_id("evt", services.clock.now())
-    store.insert_callback(transaction, event_id, input_id, _host_of(row["callback_url"]))
-    transaction.after_commit(partial(services.dispatcher.ring_deliveries, again=False))
-
-
-def _host_of(url: str) -> str:
-    """Return the host of a URL that was judged when it came; a later judgement must not keep its input from settling."""
-    try:
-        return read_target(url).host
-    except OutboundRefused:
-        return ""
 
 
 def _deliver_many(services: Services, *, again: bool) -> None:
