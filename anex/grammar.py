@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from anex.errors import GrammarBusy
 from anex.grammar_reasons import describe_reason
 from anex.grammar_wire import MESSAGE_MAX_BYTES, pack, receive
+from anex.waiting import waiting_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,8 +31,6 @@ START_MAX_SECONDS = 20.0
 TRIES_MAX = 2
 """A death may have another cause than the schema (a person's kill): a second child decides, within the same time limit."""
 
-WAITING_MAX = 2
-"""Questions that may wait for a child; a further one is refused at once. Each takes a thread of those that serve customers."""
 VERDICTS_MAX = 256
 """Schemas whose verdict is remembered: jobs come in rows with one and the same."""
 
@@ -123,14 +122,12 @@ class GrammarChildren:
         time_limit_seconds: float = 5.0,
         memory_limit_bytes: int = 512 << 20,
         wait_seconds: float = 10.0,
-        waiting_max: int = WAITING_MAX,
     ) -> None:
         """Start nothing yet: the first questions start the children, at most ``children`` of them."""
         self._time_limit_seconds = time_limit_seconds
         self._memory_limit_bytes = memory_limit_bytes
         self._wait_seconds = wait_seconds
         self._places = threading.BoundedSemaphore(children)
-        self._askers = threading.BoundedSemaphore(children + waiting_max)
         self._verdicts: OrderedDict[bytes, str | None] = OrderedDict()
         self._lock = threading.Lock()
         self._idle: list[_Child] = []
@@ -149,13 +146,10 @@ class GrammarChildren:
             if digest in self._verdicts:
                 self._verdicts.move_to_end(digest)
                 return self._verdicts[digest]
-        # A thread that waits here answers nobody else.
-        if not self._askers.acquire(blocking=False):
-            raise GrammarBusy(_BUSY)
-        try:
+        with waiting_place() as has_place:
+            if not has_place:
+                raise GrammarBusy(_BUSY)
             return self._wait_and_ask(schema, digest)
-        finally:
-            self._askers.release()
 
     def _wait_and_ask(self, schema: bytes, digest: bytes) -> str | None:
         if not self._places.acquire(timeout=self._wait_seconds):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from anex.object_keys import input_key
 from anex.outbound import CHECK_SECONDS, OutboundRefused
 from anex.residency import choose_region
 from anex.sealing import new_signing_secret
+from anex.waiting import waiting_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,12 +27,6 @@ if TYPE_CHECKING:
     from anex.services import Services
 
 DEFAULT_FORMAT = "jsonl"
-
-LOOK_UPS_AT_ONCE = 3
-"""Requests of a process that may wait for name servers. With those that wait for sources they are fewer than the threads of the
-API, which must never all wait for strangers' machines. Further ones look nothing up: a forbidden name fails the copy then."""
-
-_look_ups = threading.BoundedSemaphore(LOOK_UPS_AT_ONCE)
 
 
 def create_input(services: Services, caller: Caller, request: InputRequest) -> CreatedInput:
@@ -88,14 +82,9 @@ def _check_url(services: Services, field: str, url: str, timeout_seconds: float)
 
 @contextmanager
 def _time_for_look_ups() -> Iterator[float]:
-    """Yield how long names may be looked up in the block: not at all while many others do."""
-    if not _look_ups.acquire(blocking=False):
-        yield 0.0
-        return
-    try:
-        yield CHECK_SECONDS
-    finally:
-        _look_ups.release()
+    """Yield how long names may be looked up in the block: not at all while many wait. A forbidden name fails the copy then."""
+    with waiting_place() as has_place:
+        yield CHECK_SECONDS if has_place else 0.0
 
 
 def _look_at_source(services: Services, url: str) -> None:

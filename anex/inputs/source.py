@@ -8,7 +8,6 @@ to be the rest of the same file ends the pass; the file is then read from its be
 from __future__ import annotations
 
 import re
-import threading
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -27,8 +26,10 @@ from tenacity import (
 
 from anex.errors import AnexError, LeaseLost
 from anex.outbound import OutboundFailed, OutboundRefused
+from anex.waiting import waiting_place
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
@@ -38,9 +39,6 @@ REDIRECTS_MAX = 3
 BLOCK_BYTES = 256 << 10
 TRIES_WITHOUT_PROGRESS = 5
 RETRY_WAIT_MAX_SECONDS = 8.0
-
-PROBES_AT_ONCE = 4
-"""Requests of one process that may wait for strangers' servers at a time; further ones go without the early look."""
 
 DATE_IS_STRONG_AFTER = timedelta(seconds=60)
 """How long before the answer a file must have changed last: within less it could have changed again with the same date."""
@@ -53,8 +51,6 @@ _STRONG_ETAG = re.compile(r'"[\x21\x23-\x7e\x80-\xff]+"')
 _DATE = re.compile(r"[A-Za-z]{3}, [0-9]{2} [A-Za-z]{3} [0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2} GMT")
 _NAMES_ITS_FIX = re.compile(r": (?:check|use) ")
 """How ``anex.outbound`` joins a cause and its remedy, where it knows one."""
-
-_probes = threading.BoundedSemaphore(PROBES_AT_ONCE)
 
 log = structlog.get_logger(__name__)
 
@@ -283,8 +279,11 @@ def find_advertised_size(outbound: Outbound, url: str, wait_seconds: float) -> i
 
     Asks with GET for one byte: a presigned link is signed for its method, so HEAD would be refused.
     """
-    if not _probes.acquire(blocking=False):
-        return None
+    with waiting_place() as has_place:
+        return _ask_size(outbound, url, wait_seconds) if has_place else None
+
+
+def _ask_size(outbound: Outbound, url: str, wait_seconds: float) -> int | None:
     try:
         with outbound.request(
             "GET",
@@ -299,8 +298,6 @@ def find_advertised_size(outbound: Outbound, url: str, wait_seconds: float) -> i
     except (OutboundFailed, OutboundRefused) as failed:
         log.info("source_not_looked_at", reason=failed.message)
         return None
-    finally:
-        _probes.release()
 
 
 _WITH_FILE = {HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anex.inputs.create import LOOK_UPS_AT_ONCE
 from anex.outbound import Outbound, OutboundPolicy
+from anex.waiting import PLACES
 from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
@@ -57,10 +57,10 @@ def test_names_that_do_not_resolve_hold_up_a_few_requests_and_no_more(
     sender: Tenant, names: DeadNames, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("anex.inputs.create.CHECK_SECONDS", LONG_SECONDS)
-    with ThreadPoolExecutor(LOOK_UPS_AT_ONCE) as threads:
-        held = [threads.submit(copy, sender, f"dead{number}.example") for number in range(LOOK_UPS_AT_ONCE)]
+    with ThreadPoolExecutor(PLACES) as threads:
+        held = [threads.submit(copy, sender, f"dead{number}.example") for number in range(PLACES)]
         try:
-            wait_until(lambda: len(names.asked) == LOOK_UPS_AT_ONCE, what="all of them look up")
+            wait_until(lambda: len(names.asked) == PLACES, what="all of them look up")
 
             assert copy(sender, "another.example", "hook.example").status_code == 200
             assert copy(sender, "10.0.0.1").status_code == 400
@@ -69,7 +69,7 @@ def test_names_that_do_not_resolve_hold_up_a_few_requests_and_no_more(
         finally:
             names.is_over.set()
         assert {each.result().status_code for each in held} == {200}
-    assert len(names.asked) == LOOK_UPS_AT_ONCE
+    assert len(names.asked) == PLACES
     assert copy(sender, "later.example").status_code == 200
     assert names.asked[-1] == "later.example"
 

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ import pytest
 from anex.errors import GrammarBusy
 from anex.grammar import GrammarChildren
 from anex.rows.response_format import find_format_fault
+from anex.waiting import PLACES, waiting_place
 from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
@@ -273,16 +274,15 @@ def test_where_every_child_is_taken_a_question_waits_no_longer_than_it_may() -> 
 
 
 def test_no_more_questions_wait_than_there_are_threads_to_spare() -> None:
-    """Eight clients with slow schemas took all threads of the API, and polls waited 15 seconds."""
-    children = GrammarChildren(children=1, time_limit_seconds=120.0, wait_seconds=600.0, waiting_max=0)
-    with ThreadPoolExecutor(1) as pool:
-        slow = pool.submit(children.find_fault, wrap(ENDLESS))
-        wait_until(lambda: len(taken_pids(children)) == 1, what="the child is at work")
+    """Clients with slow schemas and slow sources took all threads of the API, and polls of others waited for seconds."""
+    children = GrammarChildren()
+    with ExitStack() as waiting:
+        assert all(waiting.enter_context(waiting_place()) for _ in range(PLACES))
         with pytest.raises(GrammarBusy):
             children.find_fault(wrap(SMALL))
-        children.close()
-        with pytest.raises(GrammarBusy):
-            slow.result(timeout=60)
+        assert children.find_fault({"type": "text"}) is None
+    assert children.find_fault(wrap(SMALL)) is None
+    children.close()
 
 
 def test_a_verdict_is_remembered() -> None:
@@ -308,7 +308,7 @@ def test_a_child_that_cant_start_is_no_fault_of_the_schema() -> None:
 
 def test_many_threads_share_two_children_and_close_leaves_no_process() -> None:
     before = list_our_processes()
-    children = GrammarChildren(wait_seconds=60.0, waiting_max=8)
+    children = GrammarChildren(wait_seconds=60.0)
     seen: set[int] = set()
 
     def ask(number: int) -> str | None:
@@ -316,7 +316,7 @@ def test_many_threads_share_two_children_and_close_leaves_no_process() -> None:
         seen.update(list_our_processes() - before)
         return fault
 
-    with ThreadPoolExecutor(8) as pool:
+    with ThreadPoolExecutor(PLACES) as pool:
         faults = list(pool.map(ask, range(160)))
     children.close()
 
