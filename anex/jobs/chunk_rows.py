@@ -8,7 +8,6 @@ have killed an engine come last, alone (``anex.jobs.suspects``).
 from __future__ import annotations
 
 import queue
-import random
 import time
 from collections import deque
 from concurrent.futures import CancelledError, Future
@@ -20,6 +19,7 @@ import structlog
 from anex.errors import EngineGone, WaitEnded
 from anex.ids import suffix_of
 from anex.jobs.asking import Settled
+from anex.jobs.retries import RETRIES_MAX, is_transient, pause_seconds
 from anex.jobs.suspects import Suspects
 from anex.rows.result import RowKey, fail_row
 
@@ -33,12 +33,6 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.5
 """How often a slot that waits for answers looks whether it shall stop."""
-
-RETRIES_MAX = 3
-RETRIED = frozenset({429, 500, 503, 504})
-"""Answers that say nothing of the row: it is asked again, up to ``RETRIES_MAX`` times."""
-RETRY_JITTER = 0.5
-"""Share of a pause that is left to chance, so that rows that failed together don't come back together."""
 
 GUILTY = "the engine died again and again while it worked on this row alone"
 
@@ -220,9 +214,8 @@ class ChunkRows:
 
     def _take_answer(self, pending: _Pending, answer: EngineAnswer) -> None:
         asked, is_single = pending.asked, len(pending.asked.row_numbers) == 1
-        if answer.status in RETRIED and is_single and pending.tries <= RETRIES_MAX:
-            pause = self.services.timings.row_retry_seconds * 2 ** (pending.tries - 1)
-            pause *= 1 + RETRY_JITTER * random.random()  # noqa: S311 - jitter is no secret
+        if is_transient(answer.status) and is_single and pending.tries <= RETRIES_MAX:
+            pause = pause_seconds(self.services.timings.row_retry_seconds, pending.tries)
             self._again.append(_Again(asked, pending.tries + 1, time.monotonic() + pause))
             return
         outcomes = asked.read(answer)

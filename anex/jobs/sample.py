@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +12,7 @@ from psycopg.types.json import Jsonb
 from anex.errors import ObjectChanged, ObjectMissing
 from anex.jobs.ahead import prepare_ahead
 from anex.jobs.model import Step
+from anex.jobs.retries import RETRIES_MAX, is_transient, pause_seconds
 from anex.jobs.row_requests import make_chat_request
 from anex.jobs.row_settings import input_terms_of, row_settings_of, video_fps_of
 from anex.jobs.steps import fail_held_step, hold_step, lock_held_step, pass_on
@@ -71,9 +73,26 @@ def _run_sample(services: Services, engine: Engine, job: Job) -> list[dict[str, 
             if prepared is not None:
                 request = prepared.request
                 sent.append((prepared, None if request is None else engine.submit(request)))
-        return [_measure(prepared, None if future is None else future.result()) for prepared, future in sent]
+        first_seconds = services.timings.row_retry_seconds
+        return [
+            _measure(prepared, None if future is None else _settle(engine, prepared, future, first_seconds))
+            for prepared, future in sent
+        ]
     finally:
         engine.abort([future for _, future in sent if future is not None and not future.done()])
+
+
+def _settle(
+    engine: Engine, prepared: _Prepared, future: Future[EngineAnswer], first_seconds: float
+) -> EngineAnswer:
+    """Return an answer; one that says nothing of the row is asked for again, as the run will ask."""
+    answer = future.result()
+    for tries in range(1, RETRIES_MAX + 1):
+        if prepared.request is None or not is_transient(answer.status):
+            return answer
+        time.sleep(pause_seconds(first_seconds, tries))
+        answer = engine.submit(prepared.request).result()
+    return answer
 
 
 class _Drawn(NamedTuple):

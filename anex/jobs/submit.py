@@ -33,6 +33,14 @@ if TYPE_CHECKING:
     from anex.services import Services
 
 
+# A deletion that waits for its job to stop bars the input already.
+_KEEP_INPUT = """
+SELECT status, data_deleted_at IS NOT NULL OR EXISTS (
+           SELECT 1 FROM jobs WHERE jobs.input_id = inputs.id AND jobs.delete_requested) AS is_deleted
+FROM inputs WHERE id = %(input_id)s FOR SHARE
+"""
+
+
 def submit_job(services: Services, caller: Caller, request: SubmitRequest) -> Job:
     """Create a job and ring for its plan.
 
@@ -106,9 +114,8 @@ def _require_room(transaction: Transaction, services: Services, org_id: str) -> 
 
 def _keep_input(transaction: Transaction, found: Input) -> None:
     """Hold the input's row until the job that reads it stands: a deletion comes before, and is seen, or after, and sees the job."""
-    statement = "SELECT status, data_deleted_at FROM inputs WHERE id = %(input_id)s FOR SHARE"
-    row = transaction.fetch_dict(statement, {"input_id": found.id})
-    if row is None or row["status"] != "ready" or row["data_deleted_at"] is not None:
+    row = transaction.fetch_dict(_KEEP_INPUT, {"input_id": found.id})
+    if row is None or row["status"] != "ready" or row["is_deleted"]:
         raise InputExpired("the input was deleted meanwhile; create a new one and send the file again")
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 GUILTY_DEATHS = 2
-SICK_DEATHS = 5
+UNWITNESSED_DEATHS = 5
 """An engine under which nothing of the chunk was ever finished may die of everything: then a row alone is believed guilty later."""
 
 
@@ -29,7 +29,7 @@ class Suspects:
 
     def is_guilty(self, *, others_finished: bool) -> bool:
         """Whether this is one row that is proved to kill engines which finish others."""
-        return self.deaths_alone >= (GUILTY_DEATHS if others_finished else SICK_DEATHS)
+        return self.deaths_alone >= (GUILTY_DEATHS if others_finished else UNWITNESSED_DEATHS)
 
     def narrow(self, in_flight: Sequence[int]) -> list[Suspects]:
         """Return who is suspected after a death at which these rows of the group were alone in flight."""

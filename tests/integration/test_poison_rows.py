@@ -137,3 +137,16 @@ def test_a_row_that_fails_four_times_ends_as_its_error(spine: Spine) -> None:
     [line, *_] = spine.result_lines(job.id)
     assert line["response"]["status_code"] == 503
     assert json.dumps(line).count("too busy") == 2
+
+
+def test_a_sample_asks_again_too(spine: Spine) -> None:
+    """A row that the engine failed for reasons of its own counted as one that writes nothing: the estimate was too low."""
+    spine.services = replace(spine.services, timings=replace(spine.services.timings, row_retry_seconds=0.001))
+    spine.engine = mortal = Mortal(spine.engine, fails=4)
+    job = spine.submit(chat_rows(5))
+    spine.answer_rings()
+    with spine.services.database.transaction() as transaction:
+        sample = transaction.fetch_dict("SELECT lengths FROM samples WHERE job_id = %(id)s", {"id": job.id})
+    assert sample is not None
+    assert all(row["output"] > 0 for row in sample["lengths"])
+    assert mortal.sent == 9

@@ -186,6 +186,8 @@ def test_deleting_while_the_job_runs_cancels_it_and_purges_it_once_it_stopped(sp
     deletion = delete_data(spine.api, spine.caller, job.id)
     assert deletion.job.status == "cancelling"
     assert deletion.message is not None
+    with pytest.raises(InputExpired):  # its input is going
+        submit_job(spine.api, spine.caller, SubmitRequest(model="fake-chat", input_id=job.input_id))
     spine.answer_rings()
     assert spine.job(job.id).data_deleted_at is not None
     audit(spine.services)

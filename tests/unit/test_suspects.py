@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anex.jobs.suspects import GUILTY_DEATHS, SICK_DEATHS, Suspects, load_suspects, store_suspects
+from anex.jobs.suspects import GUILTY_DEATHS, UNWITNESSED_DEATHS, Suspects, load_suspects, store_suspects
 
 
 @given(rows=st.lists(st.integers(1, 10**7), min_size=1, max_size=300, unique=True), data=st.data())
@@ -36,8 +36,8 @@ def test_what_was_not_in_flight_at_a_death_stays_as_suspect_as_it_was() -> None:
 
 def test_a_row_is_believed_guilty_later_where_nothing_was_ever_finished() -> None:
     assert Suspects((1,), GUILTY_DEATHS).is_guilty(others_finished=True)
-    assert not Suspects((1,), SICK_DEATHS - 1).is_guilty(others_finished=False)
-    assert Suspects((1,), SICK_DEATHS).is_guilty(others_finished=False)
+    assert not Suspects((1,), UNWITNESSED_DEATHS - 1).is_guilty(others_finished=False)
+    assert Suspects((1,), UNWITNESSED_DEATHS).is_guilty(others_finished=False)
 
 
 def test_no_suspects_are_stored_as_nothing() -> None:
