@@ -1,14 +1,15 @@
 """Purge by age: results 30 days after their job's end, inputs 7 days after they landed, attempts at deliveries after 30 days.
 
-Beat calls it for each region. All of it is safe to repeat, and a storage error leaves the rest for the next time. What a job that
-is not over reads is passed over. An input is barred to new jobs first, then its object goes, then it is marked: a crash between
-leaves an input that nobody can use and that the next purge finds again, never an object behind a record that says there is none.
+Beat calls it for each region. All of it is safe to repeat, and to do twice at once; a storage error leaves the rest for the next
+time. What a job that is not over reads is passed over. An input is barred to new jobs first, then its object goes, then it is
+marked: a crash between leaves an input that nobody can use and that the next purge finds again, never an object behind a record
+that says there is none.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -26,8 +27,6 @@ BATCH = 500
 """Of each kind; the rest waits for the next time."""
 
 log = structlog.get_logger(__name__)
-
-_LOCK = "SELECT pg_try_advisory_xact_lock(hashtext('anex.purge.' || %(region)s)) AS got"
 
 _JOBS = """
 SELECT id FROM jobs
@@ -76,26 +75,20 @@ class Purged:
 
 def find_purgeable(database: Database, region: str) -> Purged:
     """Return what a region's purge would take now (of each kind a batch), and touch nothing."""
-    with database.transaction() as transaction:
-        wanted = {"region": region, "batch": BATCH}
-        jobs = [row["id"] for row in transaction.fetch_dicts(_JOBS, wanted)]
-        return Purged(jobs, [row["id"] for row in transaction.fetch_dicts(_INPUTS, wanted)])
+    jobs, inputs = (_list_due(database, region, query) for query in (_JOBS, _INPUTS))
+    return Purged([row["id"] for row in jobs], [row["id"] for row in inputs])
 
 
 def purge_by_age(services: Services) -> Purged:
-    """Purge what is too old, unless another purge of the region is under way."""
+    """Purge what is too old."""
     purged = Purged()
-    with services.database.transaction() as transaction:
-        lock = transaction.fetch_dict(_LOCK, {"region": services.region})
-        if lock is None or not lock["got"]:
-            return purged
-        try:
-            _settle_uploads(services)
-            _purge_jobs(services, purged)
-            _purge_inputs(services, purged)
-        except StorageUnavailable as unavailable:
-            log.warning("purge_put_off", error=unavailable.message)
-        purged.attempts = _forget_attempts(services)
+    try:
+        _settle_uploads(services)
+        _purge_jobs(services, purged)
+        _purge_inputs(services, purged)
+    except StorageUnavailable as unavailable:
+        log.warning("purge_put_off", error=unavailable.message)
+    purged.attempts = _forget_attempts(services)
     log.info("purged", jobs=len(purged.jobs), inputs=len(purged.inputs), attempts=purged.attempts)
     return purged
 
@@ -117,21 +110,24 @@ def _settle_uploads(services: Services) -> None:
 
 
 def _purge_jobs(services: Services, purged: Purged) -> None:
-    for job_id in find_purgeable(services.database, services.region).jobs:
-        if purge_marked_job(services, job_id):
-            purged.jobs.append(job_id)
+    for row in _list_due(services.database, services.region, _JOBS):
+        if purge_marked_job(services, row["id"]):
+            purged.jobs.append(row["id"])
 
 
 def _purge_inputs(services: Services, purged: Purged) -> None:
-    with services.database.transaction() as transaction:
-        due = transaction.fetch_dicts(_INPUTS, {"region": services.region, "batch": BATCH})
-    for row in due:
+    for row in _list_due(services.database, services.region, _INPUTS):
         if not _bar_input(services, row["id"]):
             continue
         services.objects.erase(input_key(row["org_id"], row["id"]))
         with services.database.transaction() as transaction:
             transaction.execute(_MARK, {"id": row["id"]})
         purged.inputs.append(row["id"])
+
+
+def _list_due(database: Database, region: str, query: str) -> list[dict[str, Any]]:
+    with database.transaction() as transaction:
+        return transaction.fetch_dicts(query, {"region": region, "batch": BATCH})
 
 
 def _bar_input(services: Services, input_id: str) -> bool:

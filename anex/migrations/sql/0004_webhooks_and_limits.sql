@@ -6,11 +6,6 @@ CREATE TABLE sample_days (
     rows   integer NOT NULL CHECK (rows >= 0)
 );
 
-ALTER TABLE sample_days ENABLE ROW LEVEL SECURITY;
-ALTER TABLE sample_days FORCE ROW LEVEL SECURITY;
-CREATE POLICY own_rows ON sample_days TO anex_api USING (org_id = current_setting('anex.org_id', true));
-CREATE POLICY all_rows ON sample_days TO anex_work USING (true) WITH CHECK (true);
-
 GRANT SELECT ON sample_days TO anex_api, anex_work;
 GRANT INSERT, UPDATE ON sample_days TO anex_work;
 
@@ -114,7 +109,7 @@ CREATE INDEX attempts_by_age ON delivery_attempts (begun_at);
 DO $$
 DECLARE t text;
 BEGIN
-    FOREACH t IN ARRAY ARRAY['webhook_endpoints', 'deliveries', 'delivery_attempts'] LOOP
+    FOREACH t IN ARRAY ARRAY['sample_days', 'webhook_endpoints', 'deliveries', 'delivery_attempts'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', t);
         EXECUTE format('CREATE POLICY own_rows ON %I TO anex_api USING (org_id = current_setting(''anex.org_id'', true))'
