@@ -58,11 +58,8 @@ def main() -> None:
     """Run the benchmark."""
     with tempfile.TemporaryDirectory(prefix="anex-bench-", ignore_cleanup_errors=True) as name:
         stack = LiveStack(Path(name), CATALOG)
-        stack.start()
-        try:
+        with stack.running():
             measure(stack.settings)
-        finally:
-            stack.end()
 
 
 def measure(settings: Settings) -> None:

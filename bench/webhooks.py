@@ -80,20 +80,16 @@ def measure(folder: Path, server: TlsServer) -> None:
     }
     (folder / "data").mkdir()
     stack = LiveStack(folder / "data", CATALOG, environment=extra)
-    stack.start()
-    dispatcher = CeleryDispatcher(stack.settings.require("redis_url"))
-    try:
-        with stack.database() as database:
-            org_id = make_endpoint(database, Sealer(stack.settings.secret_keys), server.url("/hooks"))
-            delivering, sending = take_turns(
-                lambda: deliver(database, dispatcher, org_id),
-                lambda: time_seconds(lambda: send_bare(server)),
-            )
-            tries = count(database, "delivery_attempts")
-            events = count(database, "deliveries")
-    finally:
+    with stack.running(), stack.database() as database:
+        dispatcher = CeleryDispatcher(stack.settings.require("redis_url"))
+        org_id = make_endpoint(database, Sealer(stack.settings.secret_keys), server.url("/hooks"))
+        delivering, sending = take_turns(
+            lambda: deliver(database, dispatcher, org_id),
+            lambda: time_seconds(lambda: send_bare(server)),
+        )
+        tries = count(database, "delivery_attempts")
+        events = count(database, "deliveries")
         dispatcher.close()
-        stack.end()
     ours, bare = EVENTS / delivering, EVENTS / sending
     say(
         f"{ours:.0f} deliveries a second, {bare:.0f} bare POSTs; {tries} attempts for {events} events, all delivered."

@@ -12,6 +12,7 @@ from anex.rows.decide import DecideRow
 from tests.support.audit import audit
 from tests.support.engines import open_client, run_fake_engine
 from tests.support.factories import make_unit
+from tests.support.spine import body_rows
 from tests.support.spine_fixtures import serve_model
 from tests.support.wait import wait_until
 
@@ -34,13 +35,7 @@ OVER_BUDGET = {"type": "choice", "instructions": "Which?", "criteria": [f"option
 
 
 def decide_rows(*bodies: dict[str, Any]) -> list[bytes]:
-    return [
-        json.dumps(
-            {"custom_id": f"row-{number}", "method": "POST", "url": "/v1/systemone", "body": body}
-        ).encode()
-        + b"\n"
-        for number, body in enumerate(bodies, start=1)
-    ]
+    return body_rows("/v1/systemone", *bodies)
 
 
 def price(spine: Spine, *bodies: dict[str, Any]) -> Job:

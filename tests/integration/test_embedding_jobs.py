@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from anex.byte_tokens import count_byte_text
 from anex.jobs.approve import approve_job
 from tests.support.audit import audit
+from tests.support.spine import body_rows
 
 if TYPE_CHECKING:
     from anex.jobs.model import Job
@@ -20,13 +20,7 @@ WIDTH = 384
 
 
 def embed_rows(*bodies: dict[str, Any]) -> list[bytes]:
-    return [
-        json.dumps(
-            {"custom_id": f"row-{number}", "method": "POST", "url": "/v1/embeddings", "body": body}
-        ).encode()
-        + b"\n"
-        for number, body in enumerate(bodies, start=1)
-    ]
+    return body_rows("/v1/embeddings", *bodies)
 
 
 def run(spine: Spine, *bodies: dict[str, Any], **settings: Any) -> tuple[Job, list[dict[str, Any]]]:

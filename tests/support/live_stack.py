@@ -101,6 +101,15 @@ class LiveStack:
             )
         wait_until(self._is_up, timeout_seconds=START_SECONDS, what=f"the stack is up ({self.folder}/up.log)")
 
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Start for the block; nothing is left afterwards."""
+        self.start()
+        try:
+            yield
+        finally:
+            self.end()
+
     def stop(self, number: int = signal.SIGINT) -> int:
         """Send a signal to the supervisor, wait for its end and for that of every process; return its exit code."""
         assert self.process is not None

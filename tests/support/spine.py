@@ -164,6 +164,15 @@ def chat_rows(count: int, text: str = "Say something short about row {number}.")
     ]
 
 
+def body_rows(url: str, *bodies: dict[str, Any]) -> list[bytes]:
+    """Return a line for each body, sent to ``url``."""
+    values = (
+        {"custom_id": f"row-{number}", "method": "POST", "url": url, "body": body}
+        for number, body in enumerate(bodies, start=1)
+    )
+    return [json.dumps(value).encode() + b"\n" for value in values]
+
+
 def in_threads(count: int, action: Callable[[int], Any]) -> list[Any]:
     """Run ``action`` in ``count`` threads that start together; return results or exceptions, in order."""
     barrier = threading.Barrier(count)
