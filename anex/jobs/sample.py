@@ -73,26 +73,26 @@ def _run_sample(services: Services, engine: Engine, job: Job) -> list[dict[str, 
             if prepared is not None:
                 request = prepared.request
                 sent.append((prepared, None if request is None else engine.submit(request)))
-        first_seconds = services.timings.row_retry_seconds
-        return [
-            _measure(prepared, None if future is None else _settle(engine, prepared, future, first_seconds))
-            for prepared, future in sent
-        ]
+        for tries in range(1, RETRIES_MAX + 1):
+            if not any(_has_failed(future) for _, future in sent):
+                break
+            time.sleep(pause_seconds(services.timings.row_retry_seconds, tries))
+            sent = [(prepared, _ask_again(engine, prepared, future)) for prepared, future in sent]
+        return [_measure(prepared, None if future is None else future.result()) for prepared, future in sent]
     finally:
         engine.abort([future for _, future in sent if future is not None and not future.done()])
 
 
-def _settle(
-    engine: Engine, prepared: _Prepared, future: Future[EngineAnswer], first_seconds: float
-) -> EngineAnswer:
-    """Return an answer; one that says nothing of the row is asked for again, as the run will ask."""
-    answer = future.result()
-    for tries in range(1, RETRIES_MAX + 1):
-        if prepared.request is None or not is_transient(answer.status):
-            return answer
-        time.sleep(pause_seconds(first_seconds, tries))
-        answer = engine.submit(prepared.request).result()
-    return answer
+def _has_failed(future: Future[EngineAnswer] | None) -> bool:
+    """Whether an answer, which is waited for, says nothing of its row."""
+    return future is not None and is_transient(future.result().status)
+
+
+def _ask_again(
+    engine: Engine, prepared: _Prepared, future: Future[EngineAnswer] | None
+) -> Future[EngineAnswer] | None:
+    """Ask for a row again where the engine failed it, as the run will; all such rows side by side."""
+    return engine.submit(prepared.request) if prepared.request is not None and _has_failed(future) else future
 
 
 class _Drawn(NamedTuple):
